@@ -1,0 +1,130 @@
+"""The command line. It imports nothing heavy before a command needs it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.errors import UserError
+
+app = typer.Typer(
+    name="python -m bench",
+    help="Measures what each well-known PyTorch training tip is worth on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ProfileOption = Annotated[str, typer.Option(help="smoke, quick or full.")]
+DataOption = Annotated[
+    Path | None, typer.Option(help="Your own folder of images, flat or a folder a class.")
+]
+StorageOption = Annotated[
+    list[Path] | None,
+    typer.Option(help="A place to compare in the tip `storage`, the baseline first; repeatable."),
+]
+
+
+@app.command()
+def run(
+    tips: Annotated[str | None, typer.Option(help="Only these tips: ids, with commas.")] = None,
+    profile: ProfileOption = "quick",
+    budget: Annotated[str | None, typer.Option(help="End after this time: 90s, 8m, 1h.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this run folder; its own options count.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the order of turns and images.")] = 0,
+    margin: Annotated[float, typer.Option(help="Effects smaller than this are none.")] = 0.03,
+    data: DataOption = None,
+    storage: StorageOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; results/local/… by default.")
+    ] = None,
+) -> None:
+    """Measure the tips and write the report. Exits 1 when something failed."""
+    import pytest
+
+    from bench.pytest_plugin import CATALOGUE
+    from bench.session import Options, Session, parse_budget
+
+    Session(
+        Options(
+            profile=profile,
+            budget_seconds=None if budget is None else parse_budget(budget),
+            seed=seed,
+            margin=margin,
+            data=data,
+            out=out,
+            resume=resume,
+            storage=tuple(storage or ()),
+            tips=tuple(tips.split(",")) if tips is not None else (),
+        )
+    )
+    chosen = {
+        "tips": tips,
+        "profile": profile,
+        "budget": budget,
+        "resume": resume,
+        "seed": seed,
+        "margin": margin,
+        "data": data,
+        "out": out,
+    }
+    arguments = [f"--bench-{name}={value}" for name, value in chosen.items() if value is not None]
+    arguments += [f"--bench-storage={place}" for place in storage or ()]
+    # The verdict table stands for pytest's dots and for pytest-benchmark's table.
+    quiet = ["-p", "no:terminal", "-p", "no:cacheprovider", "--benchmark-quiet"]
+    code = pytest.main(
+        [str(CATALOGUE), "--benchmark-only", "-p", "bench.pytest_plugin", *quiet, *arguments]
+    )
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def tips(storage: StorageOption = None) -> None:
+    """List the catalogue: what is measurable here, and why the rest isn't."""
+    from bench.live import print_catalogue
+    from bench.session import Options, Session
+
+    with Session(Options(storage=tuple(storage or ()))) as session:
+        print_catalogue(Console(highlight=False), session.tips, session.unmet_needs(session.tips))
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write effects.csv, report.md and the figures of a run anew."""
+    from bench.records.run_folder import RunFolder
+    from bench.reporting import screen
+    from bench.session import conclude
+
+    folder = RunFolder.existing(run)
+    console = Console(highlight=False)
+    screen.print_verdicts(console, folder.read_plan(), conclude(folder))
+    console.print(f"\nReport: {folder.report}")
+
+
+@app.command()
+def selfcheck(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer trials: minutes, not half an hour.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Where its figures are written.")] = Path(
+        "selfcheck.csv"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of the order of turns.")] = 0,
+) -> None:
+    """Measure the suite itself: false verdicts, planted slow-downs, overhead, freezing."""
+    from bench.selfcheck import check
+
+    raise typer.Exit(check(quick=quick, out=out, seed=seed, console=Console(highlight=False)))
+
+
+def main() -> None:
+    """Run the command line; a UserError ends it with two lines and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

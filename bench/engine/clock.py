@@ -1,0 +1,37 @@
+"""The one clock of the code base. Nothing else in ``bench`` reads a clock around work."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def timed(work: Callable[[], T], device: str) -> tuple[T, float]:
+    """Do ``work`` and return its result and the seconds until ``device`` had finished it.
+
+    ``device`` is a torch device ("cpu", "cuda", "cuda:1"); it is synchronised before the clock
+    starts, so that earlier work is not counted, and before it stops, so that this work is.
+    """
+    wait = _synchronizer(device)
+    wait()
+    start = time.perf_counter()
+    result = work()
+    wait()
+    return result, time.perf_counter() - start
+
+
+def now() -> float:
+    """Seconds of a clock that only goes forward: for budgets and time-outs, never for work."""
+    return time.monotonic()
+
+
+def _synchronizer(device: str) -> Callable[[], None]:
+    """What waits for ``device``; torch is touched only when the work ran on an accelerator."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return lambda: None
+    import torch
+
+    backend = getattr(torch, kind)
+    return lambda: backend.synchronize(int(index)) if index else backend.synchronize()

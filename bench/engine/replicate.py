@@ -1,0 +1,349 @@
+"""One replicate of one tip's workload: its arms started afresh, then blocks of short turns."""
+
+import dataclasses
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench.engine import monitors
+from bench.engine.arm import Build, Ran, Run, WarmedUp, WarmUp
+from bench.engine.monitors import Monitor
+from bench.engine.nvml import Gpu
+from bench.engine.processes import Arm, ArmFailed, Processes
+from bench.records.measurements import Turn
+from bench.tips.tip import Tip, Variant, Workload
+from bench.workloads.work import Context
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    """The variants of one tip that are measured on one workload, the baseline first."""
+
+    tip: Tip
+    workload: Workload
+    variants: tuple[Variant, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names the group in the records."""
+        return self.tip.id, self.workload.name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How long an arm works in a replicate: ``blocks`` turns of about ``turn_seconds``."""
+
+    blocks: int
+    turn_seconds: float
+    warm_up_seconds: float
+
+
+@dataclasses.dataclass(kw_only=True)
+class Bench:
+    """What every replicate of a run needs: where arms come from, where turns go."""
+
+    processes: Processes
+    context: Context
+    cores: tuple[int, ...]
+    pace: Pace
+    run_id: str
+    machine_id: str
+    record: Callable[[Turn], None]
+    gpu: Gpu | None = None
+    reads_memory: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a replicate came to.
+
+    Which variants failed, how many replicate numbers it used, and how many arms fit into memory
+    together, if fewer than there are.
+    """
+
+    failed: frozenset[str]
+    numbers_used: int
+    most_arms: int
+
+
+def measure(
+    bench: Bench,
+    group: Group,
+    replicate: int,
+    variants: Sequence[Variant],
+    *,
+    most_arms: int = sys.maxsize,
+) -> Measured:
+    """Measure one replicate and record every turn. ``variants[0]`` is the baseline.
+
+    All arms do the same steps on the same samples. Arms that don't fit into memory together are
+    measured in smaller sets, each with the baseline and under a replicate number of its own.
+    """
+    failed: set[str] = set()
+    if bench.reads_memory:
+        for variant in variants:
+            if not _read_memory(bench, group, replicate, variant):
+                failed.add(variant.name)
+    number = replicate
+    left = list(variants)
+    while left:
+        together = [v for v in left[:most_arms] if v.name not in failed]
+        try:
+            failed |= _take_turns(bench, group, number, together)
+        except _TooManyArms:
+            most_arms = max(2, math.ceil(len(together) / 2))
+            continue
+        number += 1
+        others = left[most_arms:]
+        left = [variants[0], *others] if others else []
+    return Measured(
+        failed=frozenset(failed), numbers_used=max(1, number - replicate), most_arms=most_arms
+    )
+
+
+class _TooManyArms(Exception):
+    """An arm ran out of memory while siblings were alive."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Seat:
+    """An arm with its variant, as it takes its turns."""
+
+    variant: Variant
+    arm: Arm
+    warmed_up: WarmedUp
+    turns: int = 0
+
+    def steps(self, samples: int) -> int:
+        """How many of its steps make so many samples."""
+        return samples // self.warmed_up.period_samples * self.warmed_up.period_steps
+
+
+def _take_turns(
+    bench: Bench, group: Group, replicate: int, variants: Sequence[Variant]
+) -> set[str]:
+    """Start the arms, let them take their turns, end them; the names of those that failed."""
+    seats: list[_Seat] = []
+    failed: set[str] = set()
+    cores = _cores(bench, group, replicate)
+    monitor = Monitor(cores, bench.gpu if bench.context.device == "cuda" else None)
+    try:
+        for variant in variants:
+            try:
+                seats.append(_seat(bench, group, variant, cores))
+            except ArmFailed as failure:
+                if failure.kind == "memory" and len(variants) > 2:
+                    raise _TooManyArms from failure
+                _record_failure(bench, group, replicate, variant, failure.reason)
+                failed.add(variant.name)
+        goal = samples_a_turn(
+            [seat.warmed_up for seat in seats], _turn_seconds(bench.pace, group.workload)
+        )
+        order = random.Random(f"{bench.context.seed}/{group.key}/{replicate}")
+        for block in range(bench.pace.blocks):
+            samples: dict[str, int] = {}
+            for position, seat in enumerate(order.sample(seats, len(seats))):
+                own_processes = sum(len(other.arm.members) for other in seats)
+                try:
+                    steps = seat.steps(goal)
+                    ran, columns = _turn(seat, steps, monitor, own_processes)
+                except ArmFailed as failure:
+                    _record_failure(bench, group, replicate, seat.variant, failure.reason)
+                    failed.add(seat.variant.name)
+                    seats.remove(seat)
+                    bench.processes.end(seat.arm)
+                    continue
+                bench.record(
+                    _row(
+                        bench,
+                        group,
+                        seat.variant,
+                        replicate=replicate,
+                        block=block,
+                        position=position,
+                        steps=steps,
+                        samples=ran.samples,
+                        seconds=ran.seconds,
+                        samples_per_second=ran.samples / ran.seconds,
+                        startup_seconds=seat.warmed_up.startup_seconds if seat.turns == 0 else None,
+                        peak_gpu_allocated_bytes=ran.peak_gpu_allocated_bytes,
+                        peak_gpu_reserved_bytes=ran.peak_gpu_reserved_bytes,
+                        start_method=seat.arm.start_method,
+                        evidence=ran.evidence,
+                        **columns,
+                        **ran.readings,
+                    )
+                )
+                seat.turns += 1
+                samples[seat.variant.name] = ran.samples
+            for seat in _unequal(seats, samples):
+                reason = (
+                    f"did {samples[seat.variant.name]} samples in a turn, "
+                    f"where {seats[0].variant.name} did {samples[seats[0].variant.name]}"
+                )
+                _record_failure(bench, group, replicate, seat.variant, reason)
+                failed.add(seat.variant.name)
+                seats.remove(seat)
+                bench.processes.end(seat.arm)
+    finally:
+        for seat in seats:
+            bench.processes.end(seat.arm)
+    return failed
+
+
+def samples_a_turn(arms: Sequence[WarmedUp], turn_seconds: float) -> int:
+    """How many samples every arm does in each turn: the same for all, so that the work is equal.
+
+    The geometric mean of the arms' turns lasts about ``turn_seconds``. The count is a multiple of
+    every arm's period, so that a turn spans whole periods of what repeats in the work.
+    """
+    if not arms:
+        return 0
+    seconds = statistics.geometric_mean(arm.period_seconds / arm.period_samples for arm in arms)
+    period = math.lcm(*(arm.period_samples for arm in arms))
+    return period * max(1, round(turn_seconds / seconds / period))
+
+
+def _unequal(seats: Sequence[_Seat], samples: Mapping[str, int]) -> list[_Seat]:
+    """The arms that did other work than the baseline in this block."""
+    if not seats or seats[0].variant.name not in samples:
+        return []
+    expected = samples[seats[0].variant.name]
+    return [seat for seat in seats if samples.get(seat.variant.name, expected) != expected]
+
+
+def _seat(bench: Bench, group: Group, variant: Variant, cores: tuple[int, ...]) -> _Seat:
+    arm = _start(bench, group, variant, cores)
+    try:
+        arm.ask(_build(bench, group, variant))
+        warmed_up = arm.ask(WarmUp(seconds=bench.pace.warm_up_seconds))
+    except ArmFailed:
+        bench.processes.end(arm)
+        raise
+    return _Seat(variant=variant, arm=arm, warmed_up=warmed_up)
+
+
+def _turn(
+    seat: _Seat, steps: int, monitor: Monitor, own_processes: int
+) -> tuple[Ran, dict[str, Any]]:
+    before = monitor.snapshot(seat.arm.members)
+    ran: Ran = seat.arm.ask(Run(steps=steps, with_evidence=seat.turns == 0))
+    after = monitor.snapshot(seat.arm.members)
+    return ran, monitors.between(before, after, own_processes=own_processes)
+
+
+def _read_memory(bench: Bench, group: Group, replicate: int, variant: Variant) -> bool:
+    """Record the variant's peak memory, read from an arm that runs alone; False when it failed.
+
+    The peak is what the arm's tree holds beyond the same arm before it built its work. The
+    nursery is counted on both sides, so that pages shared with it are counted once.
+    """
+    peaks: list[int] = []
+    for scale in group.workload.memory_scales:
+        settings = {} if len(group.workload.memory_scales) == 1 else {"scale": scale}
+        try:
+            peaks.append(_peak_bytes(bench, group, variant, settings))
+        except ArmFailed as failure:
+            _record_failure(bench, group, replicate, variant, failure.reason)
+            return False
+        except _NoMemoryReadings:
+            return True
+    if not peaks:
+        return True
+    slope = None
+    if len(peaks) == 2:
+        low, high = group.workload.memory_scales
+        slope = (peaks[1] - peaks[0]) / ((high - low) * bench.context.images.total_bytes)
+    bench.record(
+        _row(
+            bench,
+            group,
+            variant,
+            replicate=replicate,
+            peak_host_pss_bytes=peaks[-1],
+            peak_bytes_per_data_byte=slope,
+        )
+    )
+    return True
+
+
+class _NoMemoryReadings(Exception):
+    """This system has no proportional set size (macOS)."""
+
+
+def _peak_bytes(bench: Bench, group: Group, variant: Variant, settings: Mapping[str, Any]) -> int:
+    arm = _start(bench, group, variant, bench.cores)
+    try:
+        readings = [_pss(bench, arm)]
+
+        def look() -> None:
+            readings.append(_pss(bench, arm))
+
+        for message in (
+            _build(bench, group, variant, settings),
+            WarmUp(seconds=0.0),
+            Run(steps=max(4, len(bench.cores))),
+        ):
+            arm.ask(message, while_waiting=look)
+            look()
+        return max(readings[1:]) - readings[0]
+    finally:
+        bench.processes.end(arm)
+
+
+def _pss(bench: Bench, arm: Arm) -> int:
+    pss = monitors.pss_bytes([bench.processes.nursery_pid, *arm.tree()])
+    if pss is None:
+        raise _NoMemoryReadings
+    return pss
+
+
+def _start(bench: Bench, group: Group, variant: Variant, cores: tuple[int, ...]) -> Arm:
+    return bench.processes.start(
+        cores=cores,
+        threads=1 if group.workload.pinned else bench.context.threads,
+        fresh=variant.fresh,
+        environment=variant.environment,
+    )
+
+
+def _build(
+    bench: Bench, group: Group, variant: Variant, more: Mapping[str, Any] | None = None
+) -> Build:
+    return Build(
+        build=group.workload.build,
+        settings={**variant.settings, **(more or {})},
+        context=bench.context,
+    )
+
+
+def _cores(bench: Bench, group: Group, replicate: int) -> tuple[int, ...]:
+    """All usable cores, or one for single-threaded work: another in each replicate."""
+    if group.workload.pinned:
+        return (bench.cores[replicate % len(bench.cores)],)
+    return bench.cores
+
+
+def _turn_seconds(pace: Pace, workload: Workload) -> float:
+    return pace.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
+
+
+def _record_failure(
+    bench: Bench, group: Group, replicate: int, variant: Variant, reason: str
+) -> None:
+    bench.record(_row(bench, group, variant, replicate=replicate, status="failed", reason=reason))
+
+
+def _row(bench: Bench, group: Group, variant: Variant, **columns: Any) -> Turn:
+    return Turn(
+        run_id=bench.run_id,
+        machine_id=bench.machine_id,
+        tip=group.tip.id,
+        workload=group.workload.name,
+        variant=variant.name,
+        is_baseline=variant.name == group.tip.baseline.name,
+        **columns,
+    )

@@ -1,0 +1,221 @@
+"""Which replicate is measured next: round r measures replicate r of every tip, then comes r + 1.
+
+So the replicates of a tip lie minutes apart, and a run that is stopped early has measured every
+tip with fewer replicates. A budget is the number of rounds that fit.
+"""
+
+import dataclasses
+import enum
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.engine import clock
+from bench.engine.replicate import Bench, Group, Pace, measure
+from bench.tips.tip import Variant
+
+# Seconds on a slow core, for the estimate that is printed before anything has run.
+_START_SECONDS = 0.25
+_FRESH_START_SECONDS = 0.9
+_MEMORY_SECONDS = 0.8
+_BETWEEN_TURNS_SECONDS = 0.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How many replicates a variant gets.
+
+    At least ``primary`` where it is half of a tip's primary pair and ``others`` elsewhere; then
+    more, up to ``most``, until its interval is narrow.
+    """
+
+    primary: int
+    others: int
+    most: int
+
+
+@dataclasses.dataclass(kw_only=True)
+class Progress:
+    """Where the run stands, for the screen."""
+
+    round: int
+    group: Group
+    replicates_done: int
+    replicates_left: int
+    seconds_left: float
+
+
+class End(enum.Enum):
+    """Why the rounds ended."""
+
+    COMPLETE = "every planned replicate is measured"
+    BUDGET = "the budget ended"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Standing:
+    """How far a group is.
+
+    Complete replicates by variant, failures, what a replicate takes, and how many arms fit into
+    memory together.
+    """
+
+    done: dict[str, int] = dataclasses.field(default_factory=dict)
+    failed: set[str] = dataclasses.field(default_factory=set)
+    next_replicate: int = 0
+    most_arms: int = sys.maxsize
+    seconds_an_arm: float | None = None
+
+
+def run_rounds(
+    bench: Bench,
+    groups: Sequence[Group],
+    policy: Policy,
+    *,
+    standings: Mapping[tuple[str, str], Standing],
+    is_settled: Callable[[Group, Variant], bool],
+    deadline: float | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> End:
+    """Measure until every variant has its replicates or the budget ends.
+
+    Ends with the budget when the next round would end after ``deadline`` (of ``clock.now``).
+    ``standings``, by ``Group.key``, is kept up to date.
+    """
+
+    def next_variants(group: Group) -> list[Variant]:
+        return wanted(group, policy, standings[group.key], is_settled)
+
+    def seconds(group: Group, variants: Sequence[Variant]) -> float:
+        return expected_seconds(bench.pace, group, variants, standings[group.key].seconds_an_arm)
+
+    measured = 0
+    while True:
+        plans = [(group, variants) for group in groups if (variants := next_variants(group))]
+        if not plans:
+            return End.COMPLETE
+        number = min(_replicates(standings[group.key], group) for group, _ in plans)
+        current = [plan for plan in plans if _replicates(standings[plan[0].key], plan[0]) == number]
+        whole_round = sum(seconds(*plan) for plan in current)
+        if deadline is not None and number > 0 and clock.now() + whole_round > deadline:
+            return End.BUDGET
+        for group, variants in current:
+            if deadline is not None and clock.now() + seconds(group, variants) > deadline:
+                return End.BUDGET
+            left = [
+                (other, count)
+                for other in groups
+                if (count := replicates_left(other, policy, standings[other.key])) > 0
+            ]
+            on_progress(
+                Progress(
+                    round=number + 1,
+                    group=group,
+                    replicates_done=measured,
+                    replicates_left=max(1, sum(count for _, count in left)),
+                    seconds_left=sum(
+                        remaining_seconds(bench.pace, other, policy, standings[other.key])
+                        for other, _ in left
+                    ),
+                )
+            )
+            _measure_one(bench, group, variants, standings[group.key])
+            measured += 1
+
+
+def wanted(
+    group: Group,
+    policy: Policy,
+    standing: Standing,
+    is_settled: Callable[[Group, Variant], bool],
+) -> list[Variant]:
+    """The variants of the group's next replicate, the baseline first; empty when it is finished.
+
+    The rule looks at counts and at the interval's width, never at an effect's sign.
+    """
+    baseline, *others = group.variants
+    if baseline.name in standing.failed:
+        return []
+    unfinished = []
+    for variant in others:
+        done = standing.done.get(variant.name, 0)
+        if variant.name in standing.failed or done >= max(
+            policy.most, _least(group, variant, policy)
+        ):
+            continue
+        if done < _least(group, variant, policy) or not is_settled(group, variant):
+            unfinished.append(variant)
+    return [baseline, *unfinished] if unfinished else []
+
+
+def replicates_left(group: Group, policy: Policy, standing: Standing) -> int:
+    """How many replicates the group needs at least."""
+    if group.variants[0].name in standing.failed:
+        return 0
+    return max(
+        (
+            _least(group, variant, policy) - standing.done.get(variant.name, 0)
+            for variant in group.variants[1:]
+            if variant.name not in standing.failed
+        ),
+        default=0,
+    )
+
+
+def remaining_seconds(pace: Pace, group: Group, policy: Policy, standing: Standing) -> float:
+    """What the group's remaining replicates will take at least."""
+    total = 0.0
+    for number in range(replicates_left(group, policy, standing)):
+        variants = [
+            variant
+            for position, variant in enumerate(group.variants)
+            if position == 0
+            or standing.done.get(variant.name, 0) + number < _least(group, variant, policy)
+        ]
+        total += expected_seconds(pace, group, variants, standing.seconds_an_arm)
+    return total
+
+
+def expected_seconds(
+    pace: Pace, group: Group, variants: Sequence[Variant], seconds_an_arm: float | None
+) -> float:
+    """What one replicate of these variants takes, from the last one where there was one."""
+    if seconds_an_arm is not None:
+        return seconds_an_arm * len(variants)
+    turn = group.workload.turn_seconds or pace.turn_seconds
+    turns = pace.blocks * (turn + _BETWEEN_TURNS_SECONDS)
+    memory = _MEMORY_SECONDS * len(group.workload.memory_scales)
+    return sum(
+        (_FRESH_START_SECONDS if variant.fresh else _START_SECONDS)
+        + pace.warm_up_seconds
+        + turns
+        + memory
+        for variant in variants
+    )
+
+
+def _measure_one(
+    bench: Bench, group: Group, variants: Sequence[Variant], standing: Standing
+) -> None:
+    start = clock.now()
+    measured = measure(
+        bench, group, standing.next_replicate, variants, most_arms=standing.most_arms
+    )
+    standing.seconds_an_arm = (clock.now() - start) / len(variants)
+    standing.next_replicate += measured.numbers_used
+    standing.most_arms = measured.most_arms
+    standing.failed |= measured.failed
+    if group.variants[0].name in measured.failed:
+        return
+    for variant in variants:
+        if variant.name not in measured.failed:
+            standing.done[variant.name] = standing.done.get(variant.name, 0) + 1
+
+
+def _replicates(standing: Standing, group: Group) -> int:
+    """How many replicates of the group are complete: the baseline takes part in each."""
+    return standing.done.get(group.variants[0].name, 0)
+
+
+def _least(group: Group, variant: Variant, policy: Policy) -> int:
+    is_primary = variant.recommended and group.workload is group.tip.workloads[0]
+    return policy.primary if is_primary else policy.others

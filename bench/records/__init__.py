@@ -1,0 +1,1 @@
+"""The CSV and JSON formats and the machine's identity: the one place that knows the columns."""

@@ -1,0 +1,85 @@
+"""A run's folder: where each file of a run lies, and how the folder is found and made."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UserError
+from bench.records.plan import Plan, read_plan
+
+
+class RunFolder:
+    """Paths of the files that a run leaves behind (DESIGN: "What a run leaves behind")."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan = path / "plan.json"
+        self.measurements = path / "measurements.csv"
+        self.effects = path / "effects.csv"
+        self.environment = path / "environment.json"
+        self.benchmark = path / "benchmark.json"
+        self.report = path / "report.md"
+
+    @classmethod
+    def new(cls, path: Path | None, *, results: Path, machine_name: str) -> "RunFolder":
+        """Make ``path``, or ``results/local/<machine>/<UTC time>`` where none is given.
+
+        Raises UserError when ``path`` holds files already or cannot be made.
+        """
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+        folder = path or _unused(results / "local" / machine_name / now)
+        try:
+            if folder.exists() and any(folder.iterdir()):
+                raise UserError(
+                    f"{folder} holds files already; a run needs a folder of its own.",
+                    f"Give another --out, or go on with that run: --resume {folder}",
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"The run folder cannot be made: {error.strerror} ({folder}).",
+                "Give a folder that you may write with --out.",
+            ) from error
+        return cls(folder)
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """A run that was started before; UserError when ``path`` holds no plan."""
+        folder = cls(path)
+        if not folder.plan.exists():
+            raise UserError(
+                f"{path} is not a run folder: it holds no plan.json.",
+                "Give a folder that a run left, below results/local/ by default.",
+            )
+        return folder
+
+    def read_plan(self) -> Plan:
+        """The run's plan."""
+        return read_plan(self.plan)
+
+    def read_environment(self) -> dict[str, Any]:
+        """The run's machine and software."""
+        try:
+            content: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{self.environment} cannot be read ({error}).",
+                "Give a folder that a run left, below results/local/ by default.",
+            ) from error
+        return content
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Write ``environment.json``."""
+        text = json.dumps(dict(environment), ensure_ascii=False, indent=1)
+        self.environment.write_text(text + "\n", encoding="utf-8")
+
+
+def _unused(path: Path) -> Path:
+    """``path``, or ``path-2`` and so on: two runs may start within one second."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate

@@ -1,0 +1,526 @@
+"""One run from its options to its report: what the two ways in, ``cli`` and ``pytest``, share."""
+
+import dataclasses
+import difflib
+import functools
+import getpass
+import json
+import re
+import socket
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench import reporting
+from bench.analysis.effects import effects
+from bench.analysis.stopping import is_narrow_enough
+from bench.engine import clock
+from bench.engine.nvml import Gpu
+from bench.engine.processes import ROOT, ArmFailed, Processes
+from bench.engine.replicate import Bench, Group, Pace
+from bench.engine.rounds import (
+    End,
+    Policy,
+    Progress,
+    Standing,
+    remaining_seconds,
+    run_rounds,
+)
+from bench.errors import UserError
+from bench.records import machine
+from bench.records.effects import Effect, write_effects
+from bench.records.measurements import (
+    MeasurementWriter,
+    Turn,
+    read_measurements,
+    read_turns,
+)
+from bench.records.plan import Plan, PlannedTip, PlannedVariant, PlannedWorkload, write_plan
+from bench.records.run_folder import RunFolder
+from bench.tips import catalogue
+from bench.tips.tip import Tip, Variant
+from bench.workloads.corpus import checksum, prepare
+from bench.workloads.device import probe
+from bench.workloads.scan import scan
+from bench.workloads.work import Context, Images
+
+RESULTS = ROOT / "results"
+_NO_IMAGES = Images(name="", folder=Path(), paths=(), labels=(), total_bytes=0)
+_PREPARE_SECONDS = 1800.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """How thorough a run is. ``images``: how many the loading tips read."""
+
+    name: str
+    policy: Policy
+    pace: Pace
+    images: int
+    claims_verdicts: bool
+    reads_memory: bool = True
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="smoke",
+            policy=Policy(primary=1, others=1, most=1),
+            pace=Pace(blocks=2, turn_seconds=0.05, warm_up_seconds=0.02),
+            images=64,
+            claims_verdicts=False,
+        ),
+        Profile(
+            name="quick",
+            policy=Policy(primary=5, others=3, most=0),
+            pace=Pace(blocks=6, turn_seconds=0.15, warm_up_seconds=0.25),
+            images=1000,
+            claims_verdicts=True,
+        ),
+        Profile(
+            name="full",
+            policy=Policy(primary=5, others=5, most=10),
+            pace=Pace(blocks=12, turn_seconds=0.25, warm_up_seconds=1.0),
+            images=1000,
+            claims_verdicts=True,
+        ),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user may choose. ``budget_seconds`` counts from the start of the program."""
+
+    profile: str = "quick"
+    budget_seconds: float | None = None
+    seed: int = 0
+    margin: float = 0.03
+    data: Path | None = None
+    out: Path | None = None
+    resume: Path | None = None
+    storage: tuple[Path, ...] = ()
+    tips: tuple[str, ...] = ()
+    """Only these tips; empty for all."""
+
+
+def parse_budget(text: str) -> float:
+    """Seconds of ``90s``, ``8m``, ``1h`` or ``90``; UserError for anything else, and for 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise UserError(
+            f"--budget {text!r} is not a time above 0.", "Give a time such as 90s, 8m or 1h."
+        )
+    return seconds
+
+
+class Session:
+    """A run: ``prepare`` makes the plan, ``measure`` the measurements, ``conclude`` the report.
+
+    Use it as a context manager: leaving it ends every process that it started.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._resumed: tuple[RunFolder, Plan] | None = None
+        if options.resume is not None:
+            folder = RunFolder.existing(options.resume)
+            plan = folder.read_plan()
+            self._resumed = folder, plan
+            options = dataclasses.replace(
+                options, profile=plan.profile, seed=plan.seed, margin=plan.margin
+            )
+        if options.profile not in PROFILES:
+            raise UserError(
+                f"There is no profile {options.profile!r}.", f"Choose one of {', '.join(PROFILES)}."
+            )
+        _check_tips(options.tips)
+        self.options = options
+        self.profile = PROFILES[options.profile]
+        self.processes = Processes()
+        self.cores = machine.core_ids()
+        self.folder: RunFolder | None = None
+        self.end: End | None = None
+        self.resumed_replicates = 0
+        """Finished replicates of a resumed run: they are not measured again."""
+        self._deadline = (
+            None if options.budget_seconds is None else clock.now() + options.budget_seconds
+        )
+        self._stack = ExitStack()
+        self._turns: list[Turn] = []
+
+    def __enter__(self) -> "Session":
+        self._stack.enter_context(self.processes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @functools.cached_property
+    def _probed(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.processes.call(probe, cores=self.cores)
+        return found
+
+    @functools.cached_property
+    def gpu(self) -> Gpu | None:
+        """The GPU that torch uses, as NVML sees it."""
+        return Gpu.find(self._probed.get("gpu_uuid"))
+
+    @functools.cached_property
+    def device(self) -> dict[str, Any]:
+        """What ``bench.workloads.device.probe`` saw, without what names this one machine."""
+        driver = self.gpu.driver_version() if self.gpu else None
+        return {k: v for k, v in self._probed.items() if k != "gpu_uuid"} | {
+            "driver_version": driver
+        }
+
+    @functools.cached_property
+    def context(self) -> Context:
+        """What the arms are told, without the images: enough for the catalogue."""
+        on_cuda = self.device["device"] == "cuda"
+        return Context(
+            images=_NO_IMAGES,
+            cache=machine.cache_folder(),
+            seed=self.options.seed,
+            threads=machine.usable_cores(),
+            cores=machine.usable_cores(),
+            physical_cores=machine.physical_cores(),
+            device=self.device["device"],
+            batch_size=64 if on_cuda else 16,
+            storage=self.options.storage,
+        )
+
+    @functools.cached_property
+    def tips(self) -> tuple[Tip, ...]:
+        """The chosen tips, as they stand on this machine."""
+        chosen = self.options.tips
+        return tuple(tip for tip in catalogue(self.context) if not chosen or tip.id in chosen)
+
+    @property
+    def resumed_plan(self) -> Plan | None:
+        """The plan of the run that goes on, if one does."""
+        return self._resumed[1] if self._resumed else None
+
+    def unmet_needs(self, tips: Sequence[Tip]) -> dict[tuple[str, str], str]:
+        """Why variants cannot be measured here: (tip, variant) → reason."""
+        unmet: dict[tuple[str, str], str] = {}
+        for tip in tips:
+            try:
+                reasons = self.processes.call(_unmet, tip, self.context, cores=self.cores)
+            except ArmFailed as failure:
+                reasons = {v.name: f"its needs cannot be seen: {failure}" for v in tip.variants}
+            if tip.baseline.name in reasons:
+                because = f"its baseline is not measurable here: {reasons[tip.baseline.name]}"
+                reasons = {v.name: reasons.get(v.name, because) for v in tip.variants}
+            elif len(reasons) == len(tip.variants) - 1:
+                first = next(iter(reasons.values()))
+                reasons[tip.baseline.name] = f"nothing to compare it with here: {first}"
+            unmet |= {(tip.id, name): reason for name, reason in reasons.items()}
+        return unmet
+
+    def prepare(self, selected: Collection[tuple[str, str]]) -> Plan:
+        """Prepare the images, find out what is measurable, make the run folder, write the plan.
+
+        ``selected``: (tip, variant) pairs; baselines are always added. Raises UserError for a
+        folder of images or a run folder that cannot be used.
+        """
+        tips = [
+            dataclasses.replace(
+                tip,
+                variants=tuple(
+                    v for v in tip.variants if v is tip.baseline or (tip.id, v.name) in selected
+                ),
+            )
+            for tip in self.tips
+            if any(tip_id == tip.id for tip_id, _ in selected)
+        ]
+        self.context = dataclasses.replace(self.context, images=self._images())
+        environment = machine.environment(self.device)
+        if self._resumed:
+            folder, plan = self._resumed
+            _check_same(plan, self.context.images, environment, folder)
+            self._turns = read_turns(folder.measurements) if folder.measurements.exists() else []
+        else:
+            plan = self._new_plan(tips, self.unmet_needs(tips))
+            folder = RunFolder.new(
+                self.options.out, results=RESULTS, machine_name=environment["machine_name"]
+            )
+            write_plan(folder.plan, plan)
+            folder.write_environment(environment)
+        self.folder, self.plan = folder, plan
+        unmet = {
+            (tip.id, variant.name)
+            for tip in plan.tips
+            for variant in tip.variants
+            if variant.reason is not None
+        }
+        self._groups = [
+            Group(tip=tip, workload=workload, variants=measurable)
+            for tip in tips
+            for workload in tip.workloads
+            if (measurable := tuple(v for v in tip.variants if (tip.id, v.name) not in unmet))
+        ]
+        self._standings = {
+            group.key: _standing(self._turns, group, plan.blocks) for group in self._groups
+        }
+        self.resumed_replicates = sum(
+            standing.done.get(group.tip.baseline.name, 0)
+            for group in self._groups
+            for standing in [self._standings[group.key]]
+        )
+        return plan
+
+    @property
+    def expected_seconds(self) -> float:
+        """What measuring will take at least, as far as it can be told before anything has run."""
+        return sum(
+            remaining_seconds(
+                self.profile.pace, group, self.profile.policy, self._standings[group.key]
+            )
+            for group in self._groups
+        )
+
+    def measure(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> End:
+        """Measure in rounds; every finished turn is in ``measurements.csv`` when it ends."""
+        assert self.folder is not None
+        writer = MeasurementWriter(self.folder.measurements)
+        try:
+            bench = Bench(
+                processes=self.processes,
+                context=self.context,
+                cores=self.cores,
+                pace=self.profile.pace,
+                run_id=self.plan.run_id,
+                machine_id=machine.machine_id(),
+                record=functools.partial(self._record, writer),
+                gpu=self.gpu,
+                reads_memory=self.profile.reads_memory,
+            )
+            self.end = run_rounds(
+                bench,
+                self._groups,
+                self.profile.policy,
+                standings=self._standings,
+                is_settled=self._is_settled,
+                deadline=self._deadline,
+                on_progress=on_progress,
+            )
+            return self.end
+        finally:
+            writer.close()
+
+    def turns(self, tip: str, workload: str, variant: str) -> list[Turn]:
+        """The rows that were recorded for a variant, those of a resumed run included."""
+        return [
+            turn
+            for turn in self._turns
+            if (turn.tip, turn.workload, turn.variant) == (tip, workload, variant)
+        ]
+
+    def conclude(self) -> list[Effect]:
+        """Write ``effects.csv``, ``report.md`` and the figures from what was measured so far."""
+        assert self.folder is not None
+        return conclude(self.folder)
+
+    def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
+        evidence = None if turn.evidence is None else json.loads(scrub(json.dumps(turn.evidence)))
+        reason = None if turn.reason is None else scrub(turn.reason)
+        turn = dataclasses.replace(turn, evidence=evidence, reason=reason)
+        self._turns.append(turn)
+        writer.append(turn)
+
+    def _is_settled(self, group: Group, variant: Variant) -> bool:
+        tip = next(tip for tip in self.plan.tips if tip.id == group.tip.id)
+        return is_narrow_enough(
+            self._measurements(len(self._turns)),
+            self.plan,
+            tip,
+            next(w for w in tip.workloads if w.name == group.workload.name),
+            next(v for v in tip.variants if v.name == variant.name),
+        )
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - a session lives as long as its program
+    def _measurements(self, rows: int) -> Any:
+        """The frame of the first ``rows`` recorded turns, read once however often it is asked."""
+        assert self.folder is not None
+        return read_measurements(self.folder.measurements)
+
+    def _images(self) -> Images:
+        count, seed = self.profile.images, self.options.seed
+        try:
+            if self.options.data is None:
+                images = self.processes.call(
+                    prepare,
+                    machine.cache_folder(),
+                    count,
+                    cores=self.cores,
+                    timeout=_PREPARE_SECONDS,
+                )
+            else:
+                images = self.processes.call(
+                    _scan,
+                    self.options.data,
+                    count,
+                    seed,
+                    cores=self.cores,
+                    timeout=_PREPARE_SECONDS,
+                )
+                if isinstance(images, UserError):
+                    raise images
+        except ArmFailed as failure:
+            raise UserError(
+                f"The images cannot be prepared: {failure}",
+                "Look at the message above it; --data DIR takes a folder of your own.",
+            ) from failure
+        return images
+
+    def _new_plan(self, tips: Sequence[Tip], unmet: Mapping[tuple[str, str], str]) -> Plan:
+        images, context, profile = self.context.images, self.context, self.profile
+        return Plan(
+            run_id=uuid.uuid4().hex[:12],
+            profile=profile.name,
+            claims_verdicts=profile.claims_verdicts,
+            seed=self.options.seed,
+            margin=self.options.margin,
+            primary_replicates=profile.policy.primary,
+            other_replicates=profile.policy.others,
+            most_replicates=max(profile.policy.most, profile.policy.primary),
+            blocks=profile.pace.blocks,
+            turn_seconds=profile.pace.turn_seconds,
+            model=context.model,
+            batch_size=context.batch_size,
+            image_size=context.image_size,
+            threads=context.threads,
+            device=context.device,
+            start_method=context.start_method,
+            images={
+                "name": images.name,
+                "count": len(images.paths),
+                "total_bytes": images.total_bytes,
+                "checksum": checksum(images),
+                "left_out": {kind: list(names) for kind, names in images.left_out.items()},
+            },
+            tips=tuple(
+                PlannedTip(
+                    id=tip.id,
+                    section=tip.section,
+                    claim=tip.claim,
+                    card=tip.card,
+                    is_price=tip.is_price,
+                    note=tip.note,
+                    variants=tuple(
+                        PlannedVariant(
+                            name=variant.name,
+                            is_baseline=variant is tip.baseline,
+                            is_recommended=variant.recommended,
+                            is_exploratory=variant.exploratory,
+                            reason=unmet.get((tip.id, variant.name)),
+                        )
+                        for variant in tip.variants
+                    ),
+                    workloads=tuple(
+                        PlannedWorkload(name=workload.name, metrics=workload.metrics)
+                        for workload in tip.workloads
+                    ),
+                )
+                for tip in tips
+            ),
+            options={
+                "budget_seconds": self.options.budget_seconds,
+                "own_images": self.options.data is not None,
+                "storage_places": len(self.options.storage),
+            },
+        )
+
+
+def conclude(folder: RunFolder) -> list[Effect]:
+    """Write ``effects.csv``, ``report.md`` and the figures of a run folder anew."""
+    plan, environment = folder.read_plan(), folder.read_environment()
+    if not folder.measurements.exists():
+        MeasurementWriter(folder.measurements).close()
+    measurements = read_measurements(folder.measurements)
+    found = effects(measurements, plan, environment)
+    write_effects(folder.effects, found)
+    reporting.write(folder.path, plan, environment, measurements, found)
+    return found
+
+
+def scrub(text: str) -> str:
+    """``text`` without paths, names and hosts that are this user's own."""
+    for name, path in (
+        ("<environment>", sys.prefix),
+        ("<checkout>", str(ROOT)),
+        ("<cache>", str(machine.cache_folder())),
+        ("~", str(Path.home())),
+    ):
+        text = text.replace(path, name)
+    user, host = getpass.getuser(), socket.gethostname()
+    text = re.sub(rf"(?<=/){re.escape(user)}(?=/)", "<user>", text)
+    return re.sub(rf"\b{re.escape(host)}\b", "<host>", text) if len(host) > 2 else text
+
+
+def _check_tips(chosen: Sequence[str]) -> None:
+    known = [tip.id for tip in catalogue(Context(images=_NO_IMAGES, cache=Path()))]
+    for name in chosen:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"There is no tip {name!r}.{meant}", f"Choose from {', '.join(known)}.")
+
+
+def _unmet(tip: Tip, context: Context) -> dict[str, str]:
+    """Inside a process of its own: each variant's first need that is not met."""
+    found = {}
+    for variant in tip.variants:
+        reasons = (need(context) for need in variant.needs)
+        if reason := next((reason for reason in reasons if reason), None):
+            found[variant.name] = reason
+    return found
+
+
+def _scan(folder: Path, limit: int, seed: int) -> Images | UserError:
+    try:
+        return scan(folder, limit=limit, seed=seed)
+    except UserError as error:
+        return error
+
+
+def _check_same(
+    plan: Plan, images: Images, environment: Mapping[str, Any], folder: RunFolder
+) -> None:
+    """A run goes on only on the machine and with the images that it was started with."""
+    if plan.images["checksum"] != checksum(images):
+        raise UserError(
+            f"{folder.path} was measured on other images ({plan.images['name']}, "
+            f"{plan.images['count']} files).",
+            "Give the same folder with --data, or start a new run.",
+        )
+    if folder.read_environment()["machine_id"] != environment["machine_id"]:
+        raise UserError(
+            f"{folder.path} was measured on another machine.", "Start a new run on this one."
+        )
+
+
+def _standing(turns: Sequence[Turn], group: Group, blocks: int) -> Standing:
+    """How far a group was when its run was stopped: replicates that have all their blocks."""
+    rows = [turn for turn in turns if (turn.tip, turn.workload) == group.key]
+    finished: dict[str, set[int]] = {}
+    counts = Counter(
+        (turn.variant, turn.replicate)
+        for turn in rows
+        if turn.status == "ok" and turn.block is not None
+    )
+    for (variant, replicate), count in counts.items():
+        if count == blocks and replicate is not None:
+            finished.setdefault(variant, set()).add(replicate)
+    with_baseline = finished.get(group.tip.baseline.name, set())
+    return Standing(
+        done={variant: len(found & with_baseline) for variant, found in finished.items()},
+        failed={turn.variant for turn in rows if turn.status == "failed"},
+        next_replicate=1 + max((turn.replicate or 0 for turn in rows), default=-1),
+    )

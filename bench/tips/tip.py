@@ -1,0 +1,106 @@
+"""The words of the catalogue as types: ``Tip``, ``Variant``, ``Workload``."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench.records.plan import Metric, Section
+from bench.workloads.work import Context, Work
+
+Need = Callable[[Context], str | None]
+"""Why this machine cannot run a variant, or None. Called in a process of its own, never in the
+runner: it may import what it likes."""
+
+
+def needs_cuda(context: Context) -> str | None:
+    """The need of what runs on a GPU: a device that CUDA was seen to work on."""
+    if context.device.startswith("cuda"):
+        return None
+    return f"needs CUDA, and this run's device is {context.device}"
+
+
+THROUGHPUT = Metric(name="samples_per_second", unit="samples/s", column="samples", aggregate="rate")
+IMAGES_PER_SECOND = dataclasses.replace(THROUGHPUT, unit="images/s")
+STARTUP = Metric(
+    name="startup_seconds",
+    unit="s",
+    column="startup_seconds",
+    aggregate="once",
+    higher_is_better=False,
+)
+HOST_MEMORY = Metric(
+    name="peak_host_pss_bytes",
+    unit="bytes",
+    column="peak_host_pss_bytes",
+    aggregate="once",
+    higher_is_better=False,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to follow or not to follow a tip.
+
+    ``fresh``: started in an interpreter of its own with ``environment`` added, instead of forked
+    from the nursery. An exploratory variant is shown with its interval and decides nothing.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+    recommended: bool = False
+    exploratory: bool = False
+    fresh: bool = False
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is timed for each variant. ``metrics[0]`` is the workload's main metric.
+
+    ``build(settings, context)`` runs inside the arm. ``pinned``: single-threaded work, bound to
+    one core. ``turn_seconds``: None takes the profile's. ``memory_scales``: empty when memory is
+    not read; otherwise the arm is also run alone once a replicate for each scale (a fraction of
+    the images), its peak memory is read, and with two scales the bytes of memory a byte of data
+    are the slope between them. The scale is given to ``build`` as ``settings["scale"]``.
+    """
+
+    name: str
+    build: Callable[[Mapping[str, Any], Context], Work]
+    metrics: tuple[Metric, ...]
+    pinned: bool = False
+    turn_seconds: float | None = None
+    memory_scales: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tip:
+    """One piece of advice, the ``order``-th of its section.
+
+    ``variants[0]`` is the baseline, ``workloads[0]`` the primary workload.
+
+    ``card`` is the docstring of the tip's file, in Markdown: why it should work, when it should
+    matter, when it should not, how to apply it, where the claim comes from. ``is_price``: the tip
+    costs speed and buys something else. ``note`` says what the reader must know here (for
+    instance that the tip is already followed).
+    """
+
+    id: str
+    section: Section
+    order: int
+    claim: str
+    card: str
+    variants: tuple[Variant, ...]
+    workloads: tuple[Workload, ...]
+    is_price: bool = False
+    note: str = ""
+
+    @property
+    def baseline(self) -> Variant:
+        """The variant that the others are compared with."""
+        return self.variants[0]
+
+    @property
+    def recommended(self) -> Variant:
+        """The variant that the article recommends: the primary pair's other half."""
+        return next(variant for variant in self.variants if variant.recommended)

@@ -1,0 +1,45 @@
+"""Which device the training workloads run on, seen by using it. Called in a process of its own."""
+
+from typing import Any
+
+
+def probe() -> dict[str, Any]:
+    """What torch says of this machine: ``device`` is "cuda" only when a kernel ran there.
+
+    ``cuda_reason`` says why CUDA cannot be used, and is None where it can. ``gpu_uuid`` finds the
+    same GPU in NVML; it names the machine, so it must not be published.
+    """
+    import torch
+
+    found: dict[str, Any] = {
+        "device": "cpu",
+        "cuda_version": torch.version.cuda,
+        "cudnn_version": None,
+        "gpu_model": None,
+        "gpu_count": 0,
+        "gpu_memory_bytes": None,
+        "gpu_capability": None,
+        "cuda_reason": None,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+    try:
+        if torch.version.cuda is None:
+            raise RuntimeError("this torch is built without CUDA")
+        torch.cuda.init()
+        ones = torch.ones(64, 64, device="cuda")
+        if (ones @ ones).sum().item() != 64**3:
+            raise RuntimeError("a matrix product on the GPU came out wrong")
+    except Exception as error:
+        first_sentence = str(error).strip().split("\n")[0].split(". ")[0]
+        found["cuda_reason"] = f"CUDA cannot be used: {first_sentence}"
+        return found
+    properties = torch.cuda.get_device_properties(0)
+    return found | {
+        "device": "cuda",
+        "cudnn_version": torch.backends.cudnn.version(),
+        "gpu_model": properties.name,
+        "gpu_uuid": str(properties.uuid),
+        "gpu_count": torch.cuda.device_count(),
+        "gpu_memory_bytes": properties.total_memory,
+        "gpu_capability": f"{properties.major}.{properties.minor}",
+    }

@@ -1,0 +1,78 @@
+"""What an arm runs (``Work``), what it is told (``Context``), and how it says that it failed."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Stopwatch = Callable[[Callable[[], None]], float]
+"""Runs a call and returns the seconds that it took."""
+
+
+class TreatmentNotApplied(Exception):
+    """The needs are met and the evidence is absent: the variant ran the baseline's code."""
+
+
+class WorkFailed(Exception):
+    """The work ended wrong: a non-finite loss, fewer samples than asked for, another device."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Images:
+    """The images that every arm reads, in one order: ``folder / paths[i]`` with ``labels[i]``."""
+
+    name: str
+    folder: Path
+    paths: tuple[str, ...]
+    labels: tuple[int, ...]
+    total_bytes: int
+    left_out: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Files that the scan left out: kind → relative paths."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """What an arm is told beside its variant's settings. Picklable; holds no open resource.
+
+    ``threads`` is the number of usable cores that ``torch.set_num_threads`` was given before the
+    work is built; ``cores`` the usable ones (affinity, quota). ``cache`` is a folder for derived
+    files (resized copies, shards) that are built once and kept. ``start_method`` is that of
+    DataLoader workers. ``stopwatch`` runs a call and
+    returns its seconds: the engine's clock, handed down to what builds derived files.
+    """
+
+    images: Images
+    cache: Path
+    seed: int = 0
+    threads: int = 1
+    cores: int = 1
+    physical_cores: int = 1
+    device: str = "cpu"
+    start_method: str = "fork"
+    batch_size: int = 16
+    image_size: int = 224
+    model: str | None = None
+    storage: tuple[Path, ...] = ()
+    stopwatch: Stopwatch | None = None
+
+
+@dataclasses.dataclass(kw_only=True)
+class Work:
+    """One variant's work, built inside its arm.
+
+    ``step`` does one unit (one image, one batch, one training step) and returns the samples it
+    did; work on a device may still be under way when it returns, the clock waits for ``device``.
+    ``evidence`` is called after the first turn, outside the clock; it returns what was seen and
+    raises TreatmentNotApplied when that shows that the treatment was not applied. ``prepare`` is
+    called before each turn with its number of steps, ``readings`` after each turn; its keys are
+    columns of ``records.measurements.READINGS``, and it may raise WorkFailed. A turn is a multiple
+    of ``period`` steps. ``close`` ends workers and files.
+    """
+
+    step: Callable[[], int]
+    evidence: Callable[[], dict[str, Any]]
+    device: str = "cpu"
+    period: int = 1
+    prepare: Callable[[int], None] = lambda steps: None
+    readings: Callable[[], Mapping[str, float | int]] = dict
+    close: Callable[[], None] = lambda: None
