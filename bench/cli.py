@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bench.errors import UserError
 
@@ -85,23 +84,23 @@ def run(
 @app.command()
 def tips(storage: StorageOption = None) -> None:
     """List the catalogue: what is measurable here, and why the rest isn't."""
-    from bench.live import print_catalogue
+    from bench import live
     from bench.session import Options, Session
 
     with Session(Options(storage=tuple(storage or ()))) as session:
-        print_catalogue(Console(highlight=False), session.tips, session.unmet_needs(session.tips))
+        live.print_catalogue(live.console(), session.tips, session.unmet_needs(session.tips))
 
 
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write effects.csv, report.md and the figures of a run anew."""
+    from bench import live
     from bench.records.run_folder import RunFolder
-    from bench.reporting import screen
     from bench.session import conclude
 
     folder = RunFolder.existing(run)
-    console = Console(highlight=False)
-    screen.print_verdicts(console, folder.read_plan(), conclude(folder))
+    console = live.console()
+    live.print_verdicts(console, folder.read_plan(), conclude(folder))
     console.print(f"\nReport: {folder.report}")
 
 
@@ -116,9 +115,10 @@ def selfcheck(
     seed: Annotated[int, typer.Option(help="Seed of the order of turns.")] = 0,
 ) -> None:
     """Measure the suite itself: false verdicts, planted slow-downs, overhead, freezing."""
+    from bench.live import console
     from bench.selfcheck import check
 
-    raise typer.Exit(check(quick=quick, out=out, seed=seed, console=Console(highlight=False)))
+    raise typer.Exit(check(quick=quick, out=out, seed=seed, console=console()))
 
 
 def main() -> None:

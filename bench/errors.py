@@ -8,6 +8,10 @@ class UserError(Exception):
     """
 
     def __init__(self, problem: str, fix: str) -> None:
-        super().__init__(f"{problem}\n{fix}")
+        super().__init__(problem, fix)
         self.problem = problem
         self.fix = fix
+
+    def __str__(self) -> str:
+        """Both lines, as they are printed."""
+        return f"{self.problem}\n{self.fix}"

@@ -9,8 +9,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from bench.engine import rounds
 from bench.records import machine
+from bench.records.effects import Effect
 from bench.records.plan import Plan
+from bench.reporting.screen import verdict_table
 from bench.tips.tip import Tip
+
+
+def console() -> Console:
+    """Standard output; 100 columns wide where it is no terminal."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=100)
 
 
 def print_plan(
@@ -36,6 +44,12 @@ def print_plan(
             all_of_it = len(names) == len(tip.variants)
             which = tip.id if all_of_it else f"{tip.id}: {', '.join(names)}"
             console.print(f"  [dim]not measurable here: {which}: {reason}[/dim]")
+
+
+def print_verdicts(console: Console, plan: Plan, effects: Sequence[Effect]) -> None:
+    """The verdict table, as a run ends with it."""
+    console.print()
+    console.print(verdict_table(effects, plan))
 
 
 @contextmanager

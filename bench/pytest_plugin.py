@@ -9,18 +9,17 @@ import dataclasses
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from rich.console import Console
 
 from bench import live
 from bench.engine.rounds import End
 from bench.errors import UserError
 from bench.records.measurements import Turn
-from bench.reporting import screen
 from bench.session import Options, Session, parse_budget
 
 CATALOGUE = Path(__file__).with_name("test_tips.py")
@@ -99,9 +98,7 @@ class _RunFile(os.PathLike[str]):
         self._runner = runner
 
     def __fspath__(self) -> str:
-        folder = self._runner.session.folder
-        assert folder is not None
-        return str(folder.benchmark)
+        return str(self._runner.session.folder.benchmark)
 
     def __str__(self) -> str:
         return self.__fspath__()
@@ -112,7 +109,7 @@ class Runner:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = live.console()
         self.session = Session(_options(config))
         self.entries: list[Entry] = []
         self._collected: list[Entry] | None = None
@@ -156,14 +153,14 @@ class Runner:
             with live.progress(self.console) as on_progress:
                 session.measure(on_progress)
         except KeyboardInterrupt:
-            if session.folder is None:
+            if not session.is_prepared:
                 raise
             self.console.print("Interrupted: the report holds what was finished until now.")
         finally:
             self.close()
         self._fill_entries()
         effects = session.conclude()
-        screen.print_verdicts(self.console, session.plan, effects)
+        live.print_verdicts(self.console, session.plan, effects)
         self.console.print(f"\nReport: {session.folder.report}")
         return session.end is not None
 
@@ -297,7 +294,7 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
     """Keep ``benchmark.json`` in the run folder too when the user asked for it elsewhere."""
     runner = config.stash.get(_RUNNER, None)
-    if runner is None or runner.session.folder is None:
+    if runner is None or not runner.session.is_prepared:
         return
     if not isinstance(config.getoption("benchmark_json"), _RunFile):
         from pytest_benchmark.utils import safe_dumps
@@ -310,6 +307,7 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
 def _stop(error: UserError) -> NoReturn:
     """End pytest with the error's two lines and exit code 2."""
     print(error, file=sys.stderr)
+    warnings.filterwarnings("ignore", "Not saving anything, no benchmarks have been run!")
     pytest.exit("nothing was measured", returncode=2)
 
 

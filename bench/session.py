@@ -140,11 +140,15 @@ class Session:
                 f"There is no profile {options.profile!r}.", f"Choose one of {', '.join(PROFILES)}."
             )
         _check_tips(options.tips)
+        if options.out is not None:
+            RunFolder.refuse_used(options.out)
         self.options = options
         self.profile = PROFILES[options.profile]
         self.processes = Processes()
         self.cores = machine.core_ids()
-        self.folder: RunFolder | None = None
+        self.folder: RunFolder
+        """Where the run is kept; there once ``is_prepared``."""
+        self.is_prepared = False
         self.end: End | None = None
         self.resumed_replicates = 0
         """Finished replicates of a resumed run: they are not measured again."""
@@ -239,20 +243,20 @@ class Session:
             for tip in self.tips
             if any(tip_id == tip.id for tip_id, _ in selected)
         ]
-        self.context = dataclasses.replace(self.context, images=self._images())
+        self.context = dataclasses.replace(self.context, images=self.images())
         environment = machine.environment(self.device)
         if self._resumed:
             folder, plan = self._resumed
             _check_same(plan, self.context.images, environment, folder)
             self._turns = read_turns(folder.measurements) if folder.measurements.exists() else []
         else:
-            plan = self._new_plan(tips, self.unmet_needs(tips))
+            plan = self.new_plan(tips, self.unmet_needs(tips))
             folder = RunFolder.new(
                 self.options.out, results=RESULTS, machine_name=environment["machine_name"]
             )
             write_plan(folder.plan, plan)
             folder.write_environment(environment)
-        self.folder, self.plan = folder, plan
+        self.folder, self.plan, self.is_prepared = folder, plan, True
         unmet = {
             (tip.id, variant.name)
             for tip in plan.tips
@@ -287,22 +291,10 @@ class Session:
 
     def measure(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> End:
         """Measure in rounds; every finished turn is in ``measurements.csv`` when it ends."""
-        assert self.folder is not None
         writer = MeasurementWriter(self.folder.measurements)
         try:
-            bench = Bench(
-                processes=self.processes,
-                context=self.context,
-                cores=self.cores,
-                pace=self.profile.pace,
-                run_id=self.plan.run_id,
-                machine_id=machine.machine_id(),
-                record=functools.partial(self._record, writer),
-                gpu=self.gpu,
-                reads_memory=self.profile.reads_memory,
-            )
             self.end = run_rounds(
-                bench,
+                self.bench(self.plan.run_id, functools.partial(self._record, writer)),
                 self._groups,
                 self.profile.policy,
                 standings=self._standings,
@@ -314,6 +306,20 @@ class Session:
         finally:
             writer.close()
 
+    def bench(self, run_id: str, record: Callable[[Turn], None]) -> Bench:
+        """What the engine needs to measure replicates on this machine."""
+        return Bench(
+            processes=self.processes,
+            context=self.context,
+            cores=self.cores,
+            pace=self.profile.pace,
+            run_id=run_id,
+            machine_id=machine.machine_id(),
+            record=record,
+            gpu=self.gpu,
+            reads_memory=self.profile.reads_memory,
+        )
+
     def turns(self, tip: str, workload: str, variant: str) -> list[Turn]:
         """The rows that were recorded for a variant, those of a resumed run included."""
         return [
@@ -324,7 +330,6 @@ class Session:
 
     def conclude(self) -> list[Effect]:
         """Write ``effects.csv``, ``report.md`` and the figures from what was measured so far."""
-        assert self.folder is not None
         return conclude(self.folder)
 
     def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
@@ -347,10 +352,10 @@ class Session:
     @functools.lru_cache(maxsize=1)  # noqa: B019 - a session lives as long as its program
     def _measurements(self, rows: int) -> Any:
         """The frame of the first ``rows`` recorded turns, read once however often it is asked."""
-        assert self.folder is not None
         return read_measurements(self.folder.measurements)
 
-    def _images(self) -> Images:
+    def images(self) -> Images:
+        """The embedded corpus, or the user's own images after their scan; UserError if none."""
         count, seed = self.profile.images, self.options.seed
         try:
             if self.options.data is None:
@@ -379,7 +384,8 @@ class Session:
             ) from failure
         return images
 
-    def _new_plan(self, tips: Sequence[Tip], unmet: Mapping[tuple[str, str], str]) -> Plan:
+    def new_plan(self, tips: Sequence[Tip], unmet: Mapping[tuple[str, str], str]) -> Plan:
+        """The plan of a run of these tips on the context's images."""
         images, context, profile = self.context.images, self.context, self.profile
         return Plan(
             run_id=uuid.uuid4().hex[:12],
@@ -405,37 +411,39 @@ class Session:
                 "checksum": checksum(images),
                 "left_out": {kind: list(names) for kind, names in images.left_out.items()},
             },
-            tips=tuple(
-                PlannedTip(
-                    id=tip.id,
-                    section=tip.section,
-                    claim=tip.claim,
-                    card=tip.card,
-                    is_price=tip.is_price,
-                    note=tip.note,
-                    variants=tuple(
-                        PlannedVariant(
-                            name=variant.name,
-                            is_baseline=variant is tip.baseline,
-                            is_recommended=variant.recommended,
-                            is_exploratory=variant.exploratory,
-                            reason=unmet.get((tip.id, variant.name)),
-                        )
-                        for variant in tip.variants
-                    ),
-                    workloads=tuple(
-                        PlannedWorkload(name=workload.name, metrics=workload.metrics)
-                        for workload in tip.workloads
-                    ),
-                )
-                for tip in tips
-            ),
+            tips=tuple(planned_tip(tip, unmet) for tip in tips),
             options={
                 "budget_seconds": self.options.budget_seconds,
                 "own_images": self.options.data is not None,
                 "storage_places": len(self.options.storage),
             },
         )
+
+
+def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
+    """What the plan says of a tip; ``unmet``: (tip, variant) → why it isn't measurable here."""
+    return PlannedTip(
+        id=tip.id,
+        section=tip.section,
+        claim=tip.claim,
+        card=tip.card,
+        is_price=tip.is_price,
+        note=tip.note,
+        variants=tuple(
+            PlannedVariant(
+                name=variant.name,
+                is_baseline=variant is tip.baseline,
+                is_recommended=variant.recommended,
+                is_exploratory=variant.exploratory,
+                reason=unmet.get((tip.id, variant.name)),
+            )
+            for variant in tip.variants
+        ),
+        workloads=tuple(
+            PlannedWorkload(name=workload.name, metrics=workload.metrics)
+            for workload in tip.workloads
+        ),
+    )
 
 
 def conclude(folder: RunFolder) -> list[Effect]:

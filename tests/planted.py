@@ -54,7 +54,11 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
     def evidence() -> dict[str, Any]:
         if settings.get("misbehave") == "ignore the treatment":
             raise TreatmentNotApplied("batch.is_pinned() is False")
-        return {"pid": os.getpid(), "affinity": sorted(os.sched_getaffinity(0))}
+        return {
+            "pid": os.getpid(),
+            "affinity": sorted(os.sched_getaffinity(0)),
+            "data_bytes": context.images.total_bytes * settings.get("scale", 1),
+        }
 
     def readings() -> dict[str, float]:
         if settings.get("misbehave") == "lose the loss":

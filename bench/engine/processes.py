@@ -148,10 +148,10 @@ class Processes:
         self.living: list[Arm] = []
 
     def __enter__(self) -> "Processes":
-        self._scratch = Path(tempfile.mkdtemp(prefix="torch-tips-bench-"))
+        self.scratch = Path(tempfile.mkdtemp(prefix="torch-tips-bench-"))
         reading, self._lifeline = os.pipe()
         self._keeper = subprocess.Popen(
-            [sys.executable, "-m", "bench.engine.keeper", str(reading), self._token, self._scratch],
+            [sys.executable, "-m", "bench.engine.keeper", str(reading), self._token, self.scratch],
             pass_fds=[reading],
             start_new_session=True,
             env=_environment({}),
@@ -177,7 +177,7 @@ class Processes:
                 self._socket.close()
             for arm in self.living:
                 arm.hang_up()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(
         self,
@@ -192,7 +192,7 @@ class Processes:
         ``fresh`` gives it an interpreter of its own with ``environment`` set from its start.
         """
         ours, theirs = socket.socketpair()
-        log = self._scratch / f"{uuid.uuid4().hex}.log"
+        log = self.scratch / f"{uuid.uuid4().hex}.log"
         environment = environment or {}
         with theirs:
             pid, wait = (

@@ -241,11 +241,11 @@ def _read_memory(bench: Bench, group: Group, replicate: int, variant: Variant) -
     The peak is what the arm's tree holds beyond the same arm before it built its work. The
     nursery is counted on both sides, so that pages shared with it are counted once.
     """
-    peaks: list[int] = []
+    peaks: list[_Peak] = []
     for scale in group.workload.memory_scales:
         settings = {} if len(group.workload.memory_scales) == 1 else {"scale": scale}
         try:
-            peaks.append(_peak_bytes(bench, group, variant, settings))
+            peaks.append(_peak(bench, group, variant, settings))
         except ArmFailed as failure:
             _record_failure(bench, group, replicate, variant, failure.reason)
             return False
@@ -255,41 +255,51 @@ def _read_memory(bench: Bench, group: Group, replicate: int, variant: Variant) -
         return True
     slope = None
     if len(peaks) == 2:
-        low, high = group.workload.memory_scales
-        slope = (peaks[1] - peaks[0]) / ((high - low) * bench.context.images.total_bytes)
+        small, large = peaks
+        slope = (large.bytes - small.bytes) / (
+            large.evidence["data_bytes"] - small.evidence["data_bytes"]
+        )
     bench.record(
         _row(
             bench,
             group,
             variant,
             replicate=replicate,
-            peak_host_pss_bytes=peaks[-1],
+            peak_host_pss_bytes=peaks[-1].bytes,
             peak_bytes_per_data_byte=slope,
+            evidence=peaks[-1].evidence,
         )
     )
     return True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Peak:
+    """Peak memory above an empty arm, and the evidence of the work that took it."""
+
+    bytes: int
+    evidence: Mapping[str, Any]
 
 
 class _NoMemoryReadings(Exception):
     """This system has no proportional set size (macOS)."""
 
 
-def _peak_bytes(bench: Bench, group: Group, variant: Variant, settings: Mapping[str, Any]) -> int:
+def _peak(bench: Bench, group: Group, variant: Variant, settings: Mapping[str, Any]) -> _Peak:
     arm = _start(bench, group, variant, bench.cores)
     try:
-        readings = [_pss(bench, arm)]
+        empty = _pss(bench, arm)
+        readings: list[int] = []
 
-        def look() -> None:
+        def ask(message: object) -> Any:
+            answer = arm.ask(message, while_waiting=lambda: readings.append(_pss(bench, arm)))
             readings.append(_pss(bench, arm))
+            return answer
 
-        for message in (
-            _build(bench, group, variant, settings),
-            WarmUp(seconds=0.0),
-            Run(steps=max(4, len(bench.cores))),
-        ):
-            arm.ask(message, while_waiting=look)
-            look()
-        return max(readings[1:]) - readings[0]
+        ask(_build(bench, group, variant, settings))
+        warmed_up: WarmedUp = ask(WarmUp(seconds=0.0))
+        ran: Ran = ask(Run(steps=max(4, 2 * warmed_up.period_steps), with_evidence=True))
+        return _Peak(bytes=max(readings) - empty, evidence=ran.evidence or {})
     finally:
         bench.processes.end(arm)
 

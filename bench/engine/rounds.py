@@ -7,7 +7,7 @@ tip with fewer replicates. A budget is the number of rounds that fit.
 import dataclasses
 import enum
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 from bench.engine import clock
 from bench.engine.replicate import Bench, Group, Pace, measure
@@ -71,7 +71,7 @@ def run_rounds(
     groups: Sequence[Group],
     policy: Policy,
     *,
-    standings: Mapping[tuple[str, str], Standing],
+    standings: MutableMapping[tuple[str, str], Standing],
     is_settled: Callable[[Group, Variant], bool],
     deadline: float | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -79,8 +79,10 @@ def run_rounds(
     """Measure until every variant has its replicates or the budget ends.
 
     Ends with the budget when the next round would end after ``deadline`` (of ``clock.now``).
-    ``standings``, by ``Group.key``, is kept up to date.
+    ``standings``, by ``Group.key``, says where a run goes on, and is kept up to date.
     """
+    for group in groups:
+        standings.setdefault(group.key, Standing())
 
     def next_variants(group: Group) -> list[Variant]:
         return wanted(group, policy, standings[group.key], is_settled)

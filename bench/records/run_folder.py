@@ -30,12 +30,8 @@ class RunFolder:
         """
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
         folder = path or _unused(results / "local" / machine_name / now)
+        cls.refuse_used(folder)
         try:
-            if folder.exists() and any(folder.iterdir()):
-                raise UserError(
-                    f"{folder} holds files already; a run needs a folder of its own.",
-                    f"Give another --out, or go on with that run: --resume {folder}",
-                )
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
@@ -43,6 +39,15 @@ class RunFolder:
                 "Give a folder that you may write with --out.",
             ) from error
         return cls(folder)
+
+    @staticmethod
+    def refuse_used(path: Path) -> None:
+        """Raise UserError when ``path`` is a file, or a folder that holds files already."""
+        if path.is_file() or (path.exists() and any(path.iterdir())):
+            raise UserError(
+                f"{path} holds files already; a run needs a folder of its own.",
+                f"Give another --out, or go on with that run: --resume {path}",
+            )
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

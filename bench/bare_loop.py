@@ -1,0 +1,48 @@
+"""The same work in a plain loop outside the suite, to measure what the suite itself costs.
+
+``python -m bench.bare_loop`` reads one pickled ``Order`` from standard input, then a number of
+steps a line; it answers each line with the samples and the seconds of that many steps.
+"""
+
+import dataclasses
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench.workloads.work import Context, Work
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to loop over, and on which cores with how many threads."""
+
+    build: Callable[[Mapping[str, Any], Context], Work]
+    context: Context
+    cores: tuple[int, ...]
+    threads: int
+
+
+def main() -> None:
+    """Loop as often as standard input says."""
+    order: Order = pickle.load(sys.stdin.buffer)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, order.cores)
+    import torch
+
+    torch.set_num_threads(order.threads)
+    work = order.build({}, order.context)
+    for line in sys.stdin.buffer:
+        steps, samples = int(line), 0
+        start = time.perf_counter()  # noqa: TID251 - the point is a clock that is not the suite's
+        for _ in range(steps):
+            samples += work.step()
+        seconds = time.perf_counter() - start  # noqa: TID251
+        print(samples, seconds, flush=True)
+    work.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""``report.md``: the report as GitHub renders it."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from bench.records.effects import Effect
+from bench.records.plan import SECTIONS
+from bench.reporting.model import Report, Seen, TipReport
+from bench.reporting.units import interval_text, margin_text, percent, quantity
+
+
+def markdown(report: Report) -> str:
+    """The whole report. Text from the machine, the plan or file names is shown as that text."""
+    parts = [
+        f"# What each training tip is worth on {text(report.machine_name)}",
+        " ".join(text(sentence) for sentence in report.summary),
+        *_warnings(report),
+        "![Each tip's effect with its 95 % interval, beside the margin](figures/overview.png)",
+        "## Machine",
+        table(("", ""), [(label, value) for label, value in report.machine]),
+        "## Verdicts",
+        _how_to_read(report),
+        _verdicts(report),
+        *(part for section in SECTIONS for part in _section(section, report)),
+        *_left_out(report),
+        *_flags(report),
+        "## Method and limits",
+        _method(report),
+        "## How to reproduce",
+        f"```sh\n{report.command}\n```",
+        "Paths are private and not written down: put your own for `DIR` and `PATH`. `effects.csv`, "
+        "`measurements.csv`, `plan.json` and `environment.json` beside this file hold all that was "
+        "measured.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def text(plain: str) -> str:
+    """``plain`` so that GitHub shows just these characters: no markup, no HTML, no formula."""
+    line = " ".join(plain.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([\\`*\[\]|~])", r"\\\1", line)
+    line = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", line)
+    # The way out of formulas that GitHub documents.
+    return line.replace("$", "<span>$</span>")
+
+
+def code(plain: str) -> str:
+    """``plain`` as code; also inside a table."""
+    line = " ".join(plain.split()) or " "
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()
+) -> str:
+    """A table of cells that are Markdown already, apart from line ends.
+
+    ``numbers``: columns that are aligned at the right.
+    """
+    rules = ["---:" if column in numbers else "---" for column in range(len(head))]
+    lines = [head, rules, *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace(chr(10), ' ') for cell in line)} |" for line in lines
+    )
+
+
+def _warnings(report: Report) -> Iterator[str]:
+    for warning in report.warnings:
+        yield f"> [!WARNING]\n> {text(warning.found)} {text(warning.kind.remedy)}"
+
+
+def _how_to_read(report: Report) -> str:
+    return (
+        "An effect above 1× (above 0 for a difference) is better than the tip's baseline, also for "
+        "memory and time. In brackets: its 95 % interval. The margin is "
+        f"±{percent(report.plan.margin)} where no other is named. **Bold**: the variant that the "
+        "article recommends. *Exploratory* variants got fewer replicates, or do other work, and "
+        "decide nothing. Here each workload's main metric; the others stand with their tip."
+    )
+
+
+def _verdicts(report: Report) -> str:
+    head = (
+        "Tip",
+        "Variant",
+        "Workload",
+        "Metric",
+        "Value",
+        "Effect [95 %]",
+        "Verdict",
+        "Replicates",
+        "Reason",
+    )
+    return table(
+        head, (_cells(row, tip) for tip in report.tips for row in tip.main_rows()), numbers=(4, 7)
+    )
+
+
+def _cells(row: Effect, tip: TipReport) -> tuple[str, ...]:
+    variant = code(row.variant)
+    if row.is_recommended:
+        variant = f"**{variant}**"
+    if row.is_baseline:
+        variant += " (baseline)"
+    verdict = row.verdict or ""
+    return (
+        code(row.tip),
+        variant,
+        text(row.workload),
+        text(row.metric),
+        text(quantity(row.value, row.unit)),
+        text(interval_text(row, is_price=tip.tip.is_price)),
+        f"{verdict} *(exploratory)*" if row.is_exploratory and row.effect is not None else verdict,
+        str(row.replicates),
+        text(row.reason or ""),
+    )
+
+
+def _section(section: str, report: Report) -> Iterator[str]:
+    tips = [tip for tip in report.tips if tip.tip.section == section]
+    if tips:
+        yield f"## {'A/A: the same thing twice' if section == 'A/A' else section}"
+    for tip in tips:
+        yield from _tip(tip)
+
+
+def _tip(tip: TipReport) -> Iterator[str]:
+    plan = tip.tip
+    yield f"### {code(plan.id)}"
+    yield f"Claim: {text(plan.claim)}"
+    yield _outcome(tip)
+    if plan.note:
+        yield text(plan.note)
+    yield f"![{text(f'{plan.id}: its variants with 95 % intervals')}](figures/{tip.picture}.png)"
+    head = (
+        "Variant",
+        "Workload",
+        "Metric",
+        "Value",
+        "Effect [95 %]",
+        "Verdict",
+        "Margin",
+        "Turn spread",
+    )
+    spread = {(workload, variant): share for workload, variant, share in tip.turn_spread}
+    mains = {(workload.name, workload.metrics[0].name) for workload in plan.workloads}
+    yield table(
+        head,
+        (
+            (
+                *_cells(row, tip)[1:7],
+                text(margin_text(row)),
+                percent(round(spread[row.workload, row.variant], 2))
+                if (row.workload, row.variant) in spread and (row.workload, row.metric) in mains
+                else "",
+            )
+            for row in tip.rows
+        ),
+        numbers=(3, 7),
+    )
+    yield from _evidence(tip)
+    if plan.card.strip():
+        yield f"<details><summary>About this tip</summary>\n\n{plan.card.strip()}\n\n</details>"
+
+
+def _outcome(tip: TipReport) -> str:
+    row = tip.headline
+    number = interval_text(row, is_price=tip.tip.is_price)
+    told = f"**{row.verdict}**" + (f", {text(number)}" if number else "")
+    reason = f" ({text(row.reason)})" if row.reason else ""
+    return f"{code(row.variant)} against {code(tip.tip.baseline.name)}: {told}{reason}"
+
+
+def _evidence(tip: TipReport) -> Iterator[str]:
+    if not tip.seen:
+        return
+    yield "Evidence, as seen inside the arms:"
+    yield table(("Variant", "Workload", "Seen"), (_seen(seen) for seen in tip.seen))
+
+
+def _seen(seen: Seen) -> tuple[str, str, str]:
+    facts = "; ".join(
+        f"{text(str(key))}: {code(_plain(value))}" for key, value in seen.evidence.items()
+    )
+    return code(seen.variant), text(seen.workload), facts
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def _left_out(report: Report) -> Iterator[str]:
+    images = report.plan.images
+    if left_out := images.get("left_out"):
+        yield "## Images left out"
+        yield (
+            "Not all decoders read these files, or not in the same way, so they were left out "
+            "for every variant."
+        )
+        yield table(
+            ("Kind", "Files", "Names"),
+            (
+                (text(kind), str(len(names)), ", ".join(map(code, names)))
+                for kind, names in left_out.items()
+            ),
+            numbers=(1,),
+        )
+
+
+def _flags(report: Report) -> Iterator[str]:
+    if report.flags:
+        yield "## Flagged turns"
+        yield f"Of {report.turns:,} turns these were flagged. They are kept in all figures."
+        yield table(
+            ("Tip", "Flag", "Turns"),
+            ((code(tip), text(flag), str(turns)) for tip, flag, turns in report.flags),
+            numbers=(2,),
+        )
+
+
+def _method(report: Report) -> str:
+    plan, images = report.plan, report.plan.images
+    data = ""
+    if "count" in images and "total_bytes" in images:
+        data = (
+            f" Images: {text(str(images.get('name', '')))}, {images['count']:,} files, "
+            f"{quantity(images['total_bytes'], 'bytes')}."
+        )
+    return (
+        "Every variant ran in a process of its own, in turns of about "
+        f"{quantity(plan.turn_seconds, 's')}, {plan.blocks} blocks a replicate, the order drawn "
+        "anew for each block, and was stopped while it waited. An effect is the mean over "
+        "replicates of the log ratio of totals (of the difference where the metric says so); its "
+        "interval is Student's t over replicates. "
+        "`helps` and `hurts`: the 95 % interval lies beyond the margin; `no difference`: the 90 % "
+        "interval lies inside it; `gain` and `loss, size unclear`: the 95 % interval excludes no "
+        "effect. Of the primary intervals about one in twenty misses by chance; the intervals of "
+        "other variants and metrics are not corrected for their number. Turn spread is the "
+        "standard deviation of single turns, a diagnostic that no verdict uses. The effects hold "
+        f"for this machine, these versions, batch {plan.batch_size}, {plan.image_size} px, "
+        f"{plan.threads} threads, device {text(plan.device)}, start method "
+        f"{text(plan.start_method)}.{data}"
+    )

@@ -1,0 +1,188 @@
+"""The picture of a whole run: each tip's effect with its interval, beside the margin."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.records.effects import Effect, Verdict
+from bench.records.plan import SECTIONS
+from bench.reporting import drawing
+from bench.reporting.drawing import EDGE, LINE, WIDTH, Row
+from bench.reporting.model import Report, TipReport, label
+from bench.reporting.units import NO_DATA, interval_text, percent
+
+LABELS_WIDTH = 2.6
+WORDS_WIDTH = 2.5
+PLOT_WIDTH = WIDTH - 2 * EDGE - LABELS_WIDTH - WORDS_WIDTH
+TICKS_HEIGHT = 0.55
+
+LINEAR_UP_TO = 0.1
+"""Log ratios up to this (about 10 %) are drawn to scale, larger ones ever closer together: one
+axis shows the margin and a tenfold gain."""
+
+_LOOKS: dict[Verdict, tuple[str, str, bool]] = {
+    "helps": ("o", drawing.BLUE, True),
+    "gain, size unclear": ("o", drawing.BLUE, False),
+    "hurts": ("s", drawing.ORANGE, True),
+    "loss, size unclear": ("s", drawing.ORANGE, False),
+    "no difference": ("D", drawing.DARK, True),
+    "inconclusive": ("D", drawing.GREY, False),
+}
+"""Marker, colour, filled: a verdict is told by its shape too."""
+
+_RATIO_TICKS = (
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.85, 0.95, 1,
+    1.05, 1.15, 1.4, 2, 3, 5, 10, 20, 50, 100,
+)  # fmt: skip
+_DIFFERENCE_TICKS = (-100, -30, -10, -5, -3, -1, 0, 1, 3, 5, 10, 30, 100)
+
+
+def overview_picture(report: Report) -> Figure:
+    """A row a tip, in the article's order: the recommended variant on the primary metric.
+
+    Ratios share one axis. Differences have another, counted in margins, since their units do
+    not compare.
+    """
+    ratios = drawing.stack(list(_rows(report.tips, "ratio")))
+    differences = drawing.stack(list(_rows(report.tips, "difference")))
+    title = f"What each tip is worth on {report.machine_name}"
+    footer = drawing.wrap(_footer(report), WIDTH - 2 * EDGE)
+    header = EDGE + 0.45
+    height = header + drawing.line_count(footer) * LINE + EDGE
+    for rows in (ratios, differences):
+        if rows:
+            height += drawing.total_height(rows) + TICKS_HEIGHT + EDGE
+    figure = drawing.new_figure(height)
+    drawing.write_text(
+        figure, EDGE, drawing.wrap(title, WIDTH - 2 * EDGE, 13, "bold"), size=13, weight="bold"
+    )
+    top = header
+    for rows, draw in ((ratios, _draw_ratios), (differences, _draw_differences)):
+        if rows:
+            tall = drawing.total_height(rows)
+            axes = drawing.inches_axes(figure, EDGE + LABELS_WIDTH, top, PLOT_WIDTH, tall)
+            drawing.write_rows(axes, rows)
+            draw(axes, rows, report.plan.margin)
+            top += tall + TICKS_HEIGHT + EDGE
+    drawing.write_text(figure, top, footer, color=drawing.FAINT)
+    return figure
+
+
+def _rows(tips: Sequence[TipReport], kind: str) -> Iterator[Row]:
+    for section in SECTIONS:
+        those = [
+            tip for tip in tips if tip.tip.section == section and tip.headline.effect_kind == kind
+        ]
+        if those:
+            heading = "A/A: the same thing twice" if section == "A/A" else section
+            yield Row(label=drawing.wrap(heading, LABELS_WIDTH, weight="bold"), weight="bold")
+        yield from (_row(tip) for tip in those)
+
+
+def _row(tip: TipReport) -> Row:
+    effect = tip.headline
+    name = effect.tip if effect.section == "A/A" else label(effect)
+    named = drawing.wrap(name, LABELS_WIDTH - 0.1)
+    if effect.effect is None:
+        absent = f"{effect.verdict}: {effect.reason}" if effect.reason else NO_DATA
+        return Row(label=named, inside=drawing.wrap(absent, PLOT_WIDTH - 0.2))
+    number = interval_text(effect, is_price=tip.tip.is_price)
+    words = drawing.wrap(f"{number} {effect.verdict}", WORDS_WIDTH - 0.1)
+    if drawing.line_count(words) > 1:
+        words = "\n".join(
+            drawing.wrap(part, WORDS_WIDTH - 0.1) for part in (number, str(effect.verdict))
+        )
+    return Row(label=named, words=words, effect=effect)
+
+
+def _draw_ratios(axes: Axes, rows: Sequence[Row], margin: float) -> None:
+    _draw(axes, rows, lambda row, value: math.log(value), math.log1p(margin), LINEAR_UP_TO)
+    _set_ticks(axes, {math.log(tick): f"{tick:g}×" for tick in _RATIO_TICKS})
+    axes.set_xlabel(
+        f"variant / baseline; right is better. Band: ±{percent(margin)}. Logarithmic, and large "
+        "effects are drawn closer together."
+    )
+
+
+def _draw_differences(axes: Axes, rows: Sequence[Row], margin: float) -> None:
+    _draw(axes, rows, lambda row, value: value / (row.margin or margin), 1, 3)
+    _set_ticks(
+        axes, {tick: f"{tick:+g}".replace("-", "−") if tick else "0" for tick in _DIFFERENCE_TICKS}
+    )
+    axes.set_xlabel(
+        "variant − baseline, in margins of the row; right is better. Band: ±1 margin. Large "
+        "effects are drawn closer together."
+    )
+
+
+def _draw(
+    axes: Axes,
+    rows: Sequence[Row],
+    position: Callable[[Effect, float], float],
+    bound: float,
+    linear_up_to: float,
+) -> None:
+    """Draw each row's point and interval where ``position`` puts them, and the margin band."""
+    axes.set_xscale("asinh", linear_width=linear_up_to)
+    axes.axvspan(-bound, bound, color=drawing.BAND, lw=0)
+    axes.axvline(0, color=drawing.GREY, lw=0.8)
+    # Beyond this an interval (of two replicates, say) is cut, and an arrow head says so.
+    most = 50 * linear_up_to
+    reach = 2 * bound
+    for row in rows:
+        effect = row.effect
+        if effect is None or effect.effect is None or effect.verdict is None:
+            continue
+        marker, colour, filled = _LOOKS[effect.verdict]
+        point = _clip(position(effect, effect.effect), most)
+        ends = [point, point]
+        if effect.ci_low is not None and effect.ci_high is not None:
+            exact = [position(effect, end) for end in (effect.ci_low, effect.ci_high)]
+            ends = [_clip(end, most) for end in exact]
+            for end, cut, head in zip(exact, ends, "<>", strict=True):
+                if end != cut:
+                    axes.plot(cut, row.center, head, color=colour, ms=4, clip_on=False)
+        axes.plot(ends, [row.center] * 2, color=colour, solid_capstyle="butt")
+        axes.plot(
+            point, row.center, marker, color=colour, ms=6,
+            mfc=colour if filled else "white", clip_on=False,
+        )  # fmt: skip
+        reach = max(reach, *(abs(end) for end in ends))
+    axes.set_xlim(-1.15 * reach, 1.15 * reach)
+    for row in rows:
+        if row.weight == "bold" and row.center > row.height:
+            axes.axhline(row.center - row.height / 2, color="#E6E6E6", lw=0.8)
+
+
+def _clip(value: float, most: float) -> float:
+    return min(max(value, -most), most)
+
+
+def _set_ticks(axes: Axes, labels: dict[float, str]) -> None:
+    """Those ticks that fit without touching, from no effect outwards."""
+    drawn = axes.transData
+    low, high = axes.get_xlim()
+    width = axes.get_position().width * WIDTH
+    left, right = (drawn.transform((end, 0))[0] for end in (low, high))
+    kept: dict[float, tuple[float, float]] = {}
+    for tick in sorted((tick for tick in labels if low <= tick <= high), key=abs):
+        center = (drawn.transform((tick, 0))[0] - left) / (right - left) * width
+        half = drawing.text_width(labels[tick]) / 2 + 0.06
+        if all(center + half < start or end < center - half for start, end in kept.values()):
+            kept[tick] = (center - half, center + half)
+    axes.set_xticks(list(kept), [labels[tick] for tick in kept])
+    axes.minorticks_off()
+
+
+def _footer(report: Report) -> str:
+    facts = dict(report.machine)
+    parts = [facts[name] for name in ("CPU", "GPU") if name in facts]
+    parts += [f"{name} {facts[name]}" for name in ("torch", "Python") if name in facts]
+    return (
+        "Points: the variant that the article recommends, on the tip's primary metric; lines: "
+        "95 % intervals over replicates. Filled: helps, hurts or no difference; hollow: size "
+        f"unclear or inconclusive. {' · '.join(parts)} · {report.plan.profile} run "
+        f"{report.plan.run_id}"
+    )

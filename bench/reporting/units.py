@@ -1,0 +1,114 @@
+"""How numbers are written, everywhere: three significant digits, units, intervals, prices."""
+
+import math
+
+from bench.records.effects import Effect
+
+NO_DATA = "no data"
+
+_BINARY = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
+_DECIMAL_RATE = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "bytes/s"))
+_TIME = ((1, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_SCALES = {"bytes": _BINARY, "bytes/s": _DECIMAL_RATE, "s": _TIME}
+
+
+def number(value: float, digits: int = 3) -> str:
+    """``value`` with ``digits`` significant digits and no exponent: ``1,520``, ``0.0123``."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(places, 0)}f}".replace("-", "−")
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value with its unit, scaled where people do so: ``172 MiB``, ``12.3 ms``, ``no data``.
+
+    Memory goes by powers of 1024, rates of bytes by powers of 1000, as vendors give them.
+    """
+    if value is None:
+        return NO_DATA
+    factor, shown_unit = scale(value, unit)
+    return f"{number(value / factor)} {shown_unit}"
+
+
+def scale(value: float, unit: str) -> tuple[float, str]:
+    """The factor and unit to show ``value`` in: ``(2**20, "MiB")`` for 172e6 bytes."""
+    steps = _SCALES.get(unit, ((1, unit),))
+    return next((step for step in steps if abs(value) >= step[0]), steps[-1])
+
+
+def effect_text(row: Effect, *, with_unit: bool = True) -> str:
+    """``1.52× [1.48, 1.56]`` for a ratio, ``+1.2 points [0.4, 2.0]`` for a difference.
+
+    Without an interval (one replicate) only the effect; empty without an effect. ``with_unit``
+    false leaves a difference's unit out, where the value beside it has it.
+    """
+    if row.effect is None:
+        return ""
+    is_ratio = row.effect_kind == "ratio"
+    places = _places(row)
+    sign = "+" if row.effect > 0 and not is_ratio else ""
+    effect = f"{sign}{_fixed(row.effect, places)}{'×' if is_ratio else ''}"
+    unit = row.unit if with_unit and not is_ratio else ""
+    return _with_interval(effect, row.ci_low, row.ci_high, places, unit)
+
+
+def price_text(row: Effect) -> str:
+    """The ratio of a tip that is a price: ``costs 4 % [3, 5]`` of the speed, or ``gains``."""
+    if row.effect is None:
+        return ""
+    cost, low, high = (
+        None if value is None else 100 * (1 - value)
+        for value in (row.effect, row.ci_high, row.ci_low)
+    )
+    assert cost is not None
+    verb = "costs" if cost >= 0 else "gains"
+    if cost < 0:
+        low, high = (None if high is None else -high), (None if low is None else -low)
+    width = None if low is None or high is None else high - low
+    places = 0 if width is None or width >= 2 else 1
+    return _with_interval(f"{verb} {_fixed(abs(cost), places)} %", low, high, places, "")
+
+
+def interval_text(row: Effect, *, is_price: bool, with_unit: bool = True) -> str:
+    """The effect as the tip is meant: a gain, or what it costs on the primary metric."""
+    if is_price and row.is_primary and row.effect_kind == "ratio":
+        return price_text(row)
+    return effect_text(row, with_unit=with_unit)
+
+
+def percent(fraction: float) -> str:
+    """``3 %``, ``2.5 %``."""
+    return f"{100 * fraction:.3g} %"
+
+
+def margin_text(row: Effect) -> str:
+    """The row's margin: ``±3 %`` for a ratio, ``±0.5 points`` for a difference."""
+    if row.margin is None:
+        return ""
+    if row.effect_kind == "ratio":
+        return f"±{percent(row.margin)}"
+    return f"±{row.margin:g} {row.unit}"
+
+
+def _places(row: Effect) -> int:
+    """Decimals that show the interval's half-width with one digit at least, two where it fits."""
+    assert row.effect is not None
+    if row.ci_low is None or row.ci_high is None or row.ci_high == row.ci_low:
+        return 2
+    half_width = (row.ci_high - row.ci_low) / 2
+    if half_width < 0.005:
+        return 3
+    return min(max(1 - math.floor(math.log10(half_width)), 0), 2)
+
+
+def _with_interval(text: str, low: float | None, high: float | None, places: int, unit: str) -> str:
+    unit = f" {unit}" if unit else ""
+    if low is None or high is None:
+        return f"{text}{unit}"
+    return f"{text}{unit} [{_fixed(low, places)}, {_fixed(high, places)}]"
+
+
+def _fixed(value: float, places: int) -> str:
+    """``value`` with ``places`` decimals, a true minus sign, and no minus before a zero."""
+    return f"{round(value, places) + 0.0:.{places}f}".replace("-", "−")

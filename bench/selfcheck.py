@@ -1,0 +1,401 @@
+"""The suite measures itself: are its verdicts right where the truth is known?
+
+A/A: the same variant twice. Planted: every 20th or 10th item is done twice, so the true ratio is
+1 / 1.05 or 1 / 1.1. Overhead: the suite against a bare loop of the same work. Freezing: a loader
+in short turns, frozen between them or not, against the same loader in one long turn.
+"""
+
+import csv
+import dataclasses
+import math
+import pickle
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import live
+from bench.analysis.effects import effects
+from bench.analysis.intervals import Interval, student_interval
+from bench.bare_loop import Order
+from bench.engine.arm import Build, Ran, Run, WarmUp
+from bench.engine.processes import ROOT, Arm, Processes
+from bench.engine.replicate import Group, Pace
+from bench.engine.rounds import Policy, run_rounds
+from bench.records import machine
+from bench.records.effects import Effect, write_effects
+from bench.records.measurements import MeasurementWriter, read_measurements
+from bench.session import Options, Session, planned_tip
+from bench.tips.tip import THROUGHPUT, Tip, Variant, Workload
+from bench.workloads.work import Context, Work
+
+PACE = Pace(blocks=4, turn_seconds=0.08, warm_up_seconds=0.05)
+REPLICATES = 5
+SLOW_DOWNS = {"5 % slower": 20, "10 % slower": 10}
+LOADER_WORKERS = 2
+OVERHEAD_MARGIN = 0.02
+FREEZING_MARGIN = 0.03
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of ``selfcheck.csv``: a figure, what it must be, and whether it is."""
+
+    check: str
+    workload: str
+    figure: str
+    value: float
+    ci_low: float | None = None
+    ci_high: float | None = None
+    trials: int
+    required: str = ""
+    holds: bool | None = None
+
+
+def decoding(settings: Mapping[str, Any], context: Context) -> Work:
+    """Decoding one image with Pillow, on one core."""
+    from bench.workloads.decoders import by_name
+    from bench.workloads.jpegs import hold
+    from bench.workloads.twice import PASS, is_done_twice
+
+    every = settings.get("twice_every", 0)
+    decode = by_name("Pillow").load()
+    files = [jpeg.data for jpeg in hold(context.images, seed=context.seed)[:PASS]]
+    done = 0
+
+    def step() -> int:
+        nonlocal done
+        file = files[done % len(files)]
+        if is_done_twice(done, every):
+            decode([file])
+        decode([file])
+        done += 1
+        return 1
+
+    return Work(step=step, evidence=dict, period=PASS)
+
+
+def loading(settings: Mapping[str, Any], context: Context) -> Work:
+    """Drawing a batch from a loader with two workers."""
+    from bench.workloads import loaders
+    from bench.workloads.twice import PASS, TwiceEvery
+
+    context = dataclasses.replace(context, batch_size=PASS)
+    make = loaders.SampleMaker(
+        transform=loaders.usual_transform(context.image_size), seed=context.seed
+    )
+    files = loaders.JpegFiles(loaders.shuffled(context.images, context.seed), make)
+    dataset = TwiceEvery(files, settings.get("twice_every", 0))
+    batches = loaders.Batches(dataset, context, num_workers=LOADER_WORKERS)
+    return loaders.loading_work(batches, dict)
+
+
+def training(settings: Mapping[str, Any], context: Context) -> Work:
+    """A small training step on the CPU."""
+    from bench.workloads.training import training_work
+    from bench.workloads.twice import PASS, is_done_twice
+
+    every = settings.get("twice_every", 0)
+    work = training_work(dataclasses.replace(context, device="cpu", batch_size=4, image_size=64))
+    step, done = work.step, 0
+
+    def step_or_two() -> int:
+        nonlocal done
+        if is_done_twice(done, every):
+            step()
+        done += 1
+        return step()
+
+    return dataclasses.replace(work, step=step_or_two, evidence=dict, period=PASS)
+
+
+WORKLOADS = (
+    Workload(name="decoding", build=decoding, metrics=(THROUGHPUT,), pinned=True),
+    Workload(name="loading", build=loading, metrics=(THROUGHPUT,)),
+    Workload(name="training step", build=training, metrics=(THROUGHPUT,)),
+)
+BY_NAME = {workload.name: workload for workload in WORKLOADS}
+
+
+def check(*, quick: bool, out: Path, seed: int, console: Console) -> int:
+    """Run all four checks, print and write their figures; 1 when one doesn't hold, else 0.
+
+    ``out`` gets the findings, ``<out>_trials.csv`` beside it every trial's effect.
+    """
+    trials, repeats = (6, 6) if quick else (60, 20)
+    with Session(Options(seed=seed)) as session:
+        session.context = dataclasses.replace(session.context, images=session.images())
+        console.print(
+            f"{trials} trials of {REPLICATES} replicates a workload, "
+            f"{repeats} replicates of overhead and freezing"
+        )
+        rows = _trials(session, trials, console)
+        findings = [finding for name in BY_NAME for finding in judge_trials(name, rows, trials)]
+        for name in ("decoding", "training step"):
+            console.print(f"overhead: {name}")
+            findings.append(_overhead(session, BY_NAME[name], repeats, seed))
+        console.print("freezing")
+        findings += _freezing(session.context, session.cores, repeats, seed)
+    _write(out, findings)
+    write_effects(out.with_name(f"{out.stem}_trials.csv"), rows)
+    console.print(_table(findings))
+    return 0 if all(finding.holds is not False for finding in findings) else 1
+
+
+def judge_trials(workload: str, rows: Sequence[Effect], trials: int) -> Iterator[Finding]:
+    """What the trials of one workload say: false verdicts, coverage, how much is found."""
+    of_workload = [row for row in rows if row.workload == workload and not row.is_baseline]
+    again = [row for row in of_workload if row.variant == "again"]
+    false = [row for row in again if row.verdict not in ("no difference", "inconclusive")]
+    most = math.ceil(0.1 * trials)
+    yield Finding(
+        check="A/A",
+        workload=workload,
+        figure="false verdicts",
+        value=len(false),
+        trials=len(again),
+        required=f"at most {most}",
+        holds=len(again) == trials and len(false) <= most,
+    )
+    widths = sorted((row.ci_high or 1) / (row.ci_low or 1) for row in again)
+    yield Finding(
+        check="A/A",
+        workload=workload,
+        figure="median half-width of the interval, %",
+        value=50 * math.log(widths[len(widths) // 2]) if widths else math.nan,
+        trials=len(again),
+    )
+    for (name, every), share in zip(SLOW_DOWNS.items(), (0.6, 0.9), strict=True):
+        truth = every / (every + 1)
+        planted = [row for row in of_workload if row.variant == name]
+        covered = sum((row.ci_low or 0) <= truth <= (row.ci_high or 0) for row in planted)
+        found = sum((row.ci_high or 1) < 1 for row in planted)
+        least = math.floor(53 / 60 * trials)
+        yield Finding(
+            check=f"planted, {name}",
+            workload=workload,
+            figure="intervals that hold the true ratio",
+            value=covered,
+            trials=len(planted),
+            required=f"at least {least}",
+            holds=covered >= least,
+        )
+        yield Finding(
+            check=f"planted, {name}",
+            workload=workload,
+            figure="found (interval below 1)",
+            value=found,
+            trials=len(planted),
+            required=f"at least {share:.0%}",
+            holds=found >= share * trials,
+        )
+
+
+def _trials(session: Session, trials: int, console: Console) -> list[Effect]:
+    """Measure every trial as a tip of its own, through the whole of the engine and the analysis."""
+    variants = (
+        Variant(name="first"),
+        Variant(name="again", recommended=True),
+        *(Variant(name=name, settings={"twice_every": n}) for name, n in SLOW_DOWNS.items()),
+    )
+    tips = [
+        Tip(
+            id=f"{workload.name} {number}",
+            section="A/A",
+            order=number,
+            claim="",
+            card="",
+            variants=variants,
+            workloads=(workload,),
+        )
+        for number in range(trials)
+        for workload in WORKLOADS
+    ]
+    groups = [Group(tip=tip, workload=tip.workloads[0], variants=variants) for tip in tips]
+    plan = dataclasses.replace(
+        session.new_plan([], {}),
+        tips=tuple(planned_tip(tip, {}) for tip in tips),
+        primary_replicates=REPLICATES,
+        other_replicates=REPLICATES,
+        blocks=PACE.blocks,
+    )
+    path = session.processes.scratch / "measurements.csv"
+    writer = MeasurementWriter(path)
+    bench = dataclasses.replace(session.bench(plan.run_id, writer.append), pace=PACE)
+    with live.progress(console) as on_progress:
+        run_rounds(
+            bench,
+            groups,
+            Policy(primary=REPLICATES, others=REPLICATES, most=0),
+            standings={},
+            is_settled=lambda group, variant: True,
+            on_progress=on_progress,
+        )
+    writer.close()
+    return effects(read_measurements(path), plan, machine.environment(session.device))
+
+
+def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> Finding:
+    """The suite's throughput against a bare loop's, in turns, a fresh pair each replicate."""
+    order = random.Random(seed)
+    ratios = []
+    for number in range(repeats):
+        cores = session.cores
+        if workload.pinned:
+            cores = (cores[number % len(cores)],)
+        threads = len(cores)
+        arm = session.processes.start(cores=cores, threads=threads)
+        arm.ask(Build(build=workload.build, settings={}, context=session.context))
+        warmed_up = arm.ask(WarmUp(seconds=PACE.warm_up_seconds))
+        seconds_a_step = warmed_up.period_seconds / warmed_up.period_steps
+        periods = max(1, round(PACE.turn_seconds / seconds_a_step / warmed_up.period_steps))
+        steps = periods * warmed_up.period_steps
+        with _bare_loop(
+            Order(build=workload.build, context=session.context, cores=cores, threads=threads)
+        ) as bare:
+            _bare_turn(bare, 2 * steps)
+            totals = {"suite": 0.0, "bare": 0.0}
+            for _ in range(4 * PACE.blocks):
+                for name in order.sample(sorted(totals), 2):
+                    if name == "suite":
+                        totals[name] += arm.ask(Run(steps=steps)).seconds
+                    else:
+                        totals[name] += _bare_turn(bare, steps)
+        session.processes.end(arm)
+        ratios.append(math.log(totals["bare"] / totals["suite"]))
+    interval = student_interval(ratios)
+    return _ratio_finding(
+        check="overhead",
+        workload=workload.name,
+        figure="throughput in the suite / in a bare loop",
+        interval=interval,
+        trials=repeats,
+        required="interval inside ±2 %",
+        holds=max(abs(interval.low), abs(interval.high)) < math.log1p(OVERHEAD_MARGIN),
+    )
+
+
+def _bare_loop(order: Order) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.bare_loop"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None
+    pickle.dump(order, process.stdin)
+    process.stdin.flush()
+    return process
+
+
+def _bare_turn(process: "subprocess.Popen[bytes]", steps: int) -> float:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{steps}\n".encode())
+    process.stdin.flush()
+    _, seconds = process.stdout.readline().split()
+    return float(seconds)
+
+
+def _freezing(
+    context: Context, cores: tuple[int, ...], repeats: int, seed: int
+) -> Iterator[Finding]:
+    """A loader in slices against one long turn: equal when frozen between, too fast when not."""
+    slices, steps, pause = 12, 2 * LOADER_WORKERS, 0.2
+    order = random.Random(seed)
+    seconds: dict[str, list[float]] = {"continuous": [], "frozen": [], "unfrozen": []}
+    with Processes() as freezing, Processes(freezes=False) as not_freezing:
+
+        def start(processes: Processes) -> Arm:
+            arm = processes.start(cores=cores, threads=len(cores))
+            arm.ask(Build(build=loading, settings={}, context=context))
+            arm.ask(WarmUp(seconds=0.2))
+            return arm
+
+        def take(name: str) -> float:
+            processes = not_freezing if name == "unfrozen" else freezing
+            arm = start(processes)
+            if name == "continuous":
+                ran: Ran = arm.ask(Run(steps=slices * steps))
+                total = ran.seconds
+            else:
+                total = 0.0
+                for _ in range(slices):
+                    time.sleep(pause)
+                    total += arm.ask(Run(steps=steps)).seconds
+            processes.end(arm)
+            return total
+
+        for _ in range(repeats):
+            for name in order.sample(sorted(seconds), len(seconds)):
+                seconds[name].append(take(name))
+    for name, holds, required in (
+        ("frozen", _is_within, "within ±3 %"),
+        ("unfrozen", lambda mean: not _is_within(mean), "not within ±3 %"),
+    ):
+        interval = student_interval(
+            [
+                math.log(whole / sliced)
+                for whole, sliced in zip(seconds["continuous"], seconds[name], strict=True)
+            ]
+        )
+        yield _ratio_finding(
+            check="freezing",
+            workload="loading",
+            figure=f"throughput in {name} slices / in one turn",
+            interval=interval,
+            trials=repeats,
+            required=required,
+            holds=holds(interval.mean),
+        )
+
+
+def _is_within(mean: float) -> bool:
+    return abs(mean) < math.log1p(FREEZING_MARGIN)
+
+
+def _ratio_finding(*, interval: Interval, **fields: Any) -> Finding:
+    return Finding(
+        value=math.exp(interval.mean),
+        ci_low=math.exp(interval.low),
+        ci_high=math.exp(interval.high),
+        **fields,
+    )
+
+
+def _write(path: Path, findings: Sequence[Finding]) -> None:
+    names = [field.name for field in dataclasses.fields(Finding)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for finding in findings:
+            writer.writerow(
+                ["" if value is None else value for value in dataclasses.astuple(finding)]
+            )
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Check", "Workload", "Figure", "Seen", "Of", "Required", ""):
+        table.add_column(heading)
+    for finding in findings:
+        seen = f"{finding.value:.4g}"
+        if finding.ci_low is not None:
+            seen += f" [{finding.ci_low:.3f}, {finding.ci_high:.3f}]"
+        holds = {True: "[green]holds[/green]", False: "[red]doesn't hold[/red]", None: ""}
+        table.add_row(
+            finding.check,
+            finding.workload,
+            finding.figure,
+            seen,
+            str(finding.trials),
+            finding.required,
+            holds[finding.holds],
+        )
+    return table

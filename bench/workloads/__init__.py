@@ -1,0 +1,1 @@
+"""What is timed: the image corpus, decoders, loaders, models, training and inference steps."""

@@ -1,0 +1,16 @@
+"""How many workers a DataLoader gets."""
+
+from bench.workloads.work import Context
+
+MOST_WORKERS = 32
+"""More than these help nobody, and each takes memory and a second to start."""
+
+
+def usual_workers(context: Context) -> int:
+    """Half the cores, at least 1: where the number of workers is not what is compared."""
+    return max(1, min(MOST_WORKERS, context.cores // 2))
+
+
+def worker_a_core(context: Context) -> int:
+    """As many as there are usable cores, at least 2."""
+    return max(2, min(MOST_WORKERS, context.cores))

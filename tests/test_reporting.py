@@ -1,0 +1,388 @@
+"""A run's folder gets a report and pictures, whatever happened and whatever its texts hold."""
+
+import dataclasses
+import io
+import itertools
+import re
+import warnings
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+from PIL import Image
+from rich.console import Console
+from synthetic import (
+    ACCURACY,
+    BYTES_A_BYTE,
+    MEMORY,
+    RATE,
+    as_read,
+    make_environment,
+    make_plan,
+    make_tip,
+    make_turns,
+    no_measurements,
+)
+
+from bench import reporting
+from bench.analysis.effects import effects
+from bench.records.effects import Effect
+from bench.records.measurements import Turn
+from bench.records.plan import Plan
+from bench.reporting import drawing, model
+from bench.reporting.markdown import code, markdown, text
+from bench.reporting.overview_picture import overview_picture
+from bench.reporting.screen import verdict_table
+from bench.reporting.tip_picture import tip_picture
+from bench.reporting.units import effect_text, number, price_text, quantity
+
+NASTY = "<script>alert(1)</script> $\\foo$ 解码器 | `x` *y* " + "z" * 200
+
+
+def report_of(plan: Plan, measurements: pd.DataFrame) -> model.Report:
+    rows = effects(measurements, plan, make_environment())
+    return model.build(plan, make_environment(), measurements, rows)
+
+
+def nasty_plan() -> Plan:
+    numbers = [f"num_workers={cores}" for cores in (0, 1, 2, 4, 8, 16, 32)]
+    return make_plan(
+        make_tip(
+            "num_workers",
+            *numbers,
+            metrics=(RATE, MEMORY),
+            workloads=("loader", NASTY),
+            reasons={numbers[-1]: NASTY},
+        ),
+        make_tip("streaming", "all in memory", "files", metrics=(BYTES_A_BYTE, RATE)),
+        make_tip("decoder", "None", "解码器" * 20, NASTY, "$\\foo$", reasons={NASTY: NASTY}),
+        make_tip("absent", "False", "True", reasons={"False": NASTY, "True": NASTY}),
+        make_tip("soft_labels", metrics=(ACCURACY,), section="Compression and deployment"),
+        make_tip("monitoring", section="Environment", is_price=True),
+        make_tip("aa", "first", "second", section="A/A"),
+        other_replicates=3,
+        images={"name": NASTY, "count": 3, "total_bytes": 9, "left_out": {"CMYK": [NASTY, "b"]}},
+    )
+
+
+def nasty_turns(plan: Plan, *, noise: float = 0.0) -> list[Turn]:
+    turns = make_turns(
+        plan, lambda tip, *_: 30.0 if tip == "decoder" else 0.97, replicate_noise=noise
+    )
+    turns[-1] = dataclasses.replace(turns[-1], flags=NASTY, evidence={NASTY: [NASTY, 0.1]})
+    turns.append(
+        dataclasses.replace(turns[0], variant="num_workers=8", status="failed", reason=NASTY)
+    )
+    return turns
+
+
+class TestWrite:
+    def test_writes_report_and_two_pictures_a_tip(self, tmp_path: Path) -> None:
+        plan = make_plan(
+            make_tip("num_workers", "0", "1", "2"),
+            make_tip("pin_memory", reasons={"off": "needs CUDA", "on": "needs CUDA"}),
+        )
+        measured = as_read(make_turns(plan, lambda *_: 1.5))
+        rows = effects(measured, plan, make_environment())
+        reporting.write(tmp_path, plan, make_environment(), measured, rows)
+        names = [
+            f"{name}.{kind}"
+            for name in ("num_workers", "overview", "pin_memory")
+            for kind in ("png", "svg")
+        ]
+        assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["figures", "report.md"]
+        for name in names:
+            path = tmp_path / "figures" / name
+            if path.suffix == ".png":
+                with Image.open(path) as picture:
+                    assert picture.width == 2000
+            assert f"figures/{path.stem}.png" in (tmp_path / "report.md").read_text("utf-8")
+
+    def test_pictures_of_one_run_are_the_same_each_time(self, tmp_path: Path) -> None:
+        plan = make_plan()
+        measured = as_read(make_turns(plan, lambda *_: 1.5, replicate_noise=0.02))
+        rows = effects(measured, plan, make_environment())
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+            reporting.write(tmp_path / folder, plan, make_environment(), measured, rows)
+        for path in (tmp_path / "a" / "figures").iterdir():
+            assert path.read_bytes() == (tmp_path / "b" / "figures" / path.name).read_bytes()
+
+    def test_no_measurements_still_give_a_full_report(self, tmp_path: Path) -> None:
+        plan = nasty_plan()
+        rows = effects(no_measurements(), plan, make_environment())
+        reporting.write(tmp_path, plan, make_environment(), no_measurements(), rows)
+        told = (tmp_path / "report.md").read_text("utf-8")
+        for tip in plan.tips:
+            assert f"### `{tip.id}`" in told
+            assert (tmp_path / "figures" / f"{tip.id}.svg").exists()
+        assert "no replicate was finished" in told
+        assert "no data" in told
+
+    def test_svg_holds_the_texts_as_they_are(self, tmp_path: Path) -> None:
+        plan = make_plan(
+            make_tip("t", "解码器", "$\\foo$", "<b>", reasons={"<b>": "因为 <script>"})
+        )
+        measured = as_read(make_turns(plan))
+        rows = effects(measured, plan, make_environment())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            reporting.write(tmp_path, plan, make_environment(), measured, rows)
+        tree = ElementTree.parse(tmp_path / "figures" / "t.svg")
+        told = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
+        assert {"解码器", "$\\foo$", "<b>", "not measurable here: 因为 <script>"} <= told
+
+
+class TestPictures:
+    """No text is cut and none lies over another, whatever the texts."""
+
+    @staticmethod
+    def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
+        figure.draw_without_rendering()
+        hidden = set()
+        for axes in figure.axes:
+            for axis, (low, high), side in (
+                (axes.xaxis, axes.get_xlim(), 0),
+                (axes.yaxis, axes.get_ylim(), 1),
+            ):
+                for label in axis.get_ticklabels():
+                    if not min(low, high) <= label.get_position()[side] <= max(low, high):
+                        hidden.add(label)
+        for artist in figure.findobj(Text):
+            assert isinstance(artist, Text)
+            if artist.get_visible() and artist.get_text() and artist not in hidden:
+                yield artist.get_text(), artist.get_window_extent()
+
+    def check(self, figure: Figure) -> None:
+        found = list(self.texts(figure))
+        width, height = figure.bbox.width, figure.bbox.height
+        for told, box in found:
+            assert box.x0 >= 0, told
+            assert box.y0 >= 0, told
+            assert box.x1 <= width, told
+            assert box.y1 <= height, told
+        for (one, box), (other, its) in itertools.combinations(found, 2):
+            # A pixel of two lines' ascenders and descenders may touch.
+            is_over = min(box.x1, its.x1) - max(box.x0, its.x0) > 1 and (
+                min(box.y1, its.y1) - max(box.y0, its.y0) > 2
+            )
+            assert not is_over, (one, other)
+
+    @pytest.mark.parametrize("replicates", [0, 1, 2, 5])
+    def test_texts_are_whole_and_apart(self, replicates: int) -> None:
+        plan = nasty_plan()
+        turns = [
+            turn
+            for turn in nasty_turns(plan, noise=0.05)
+            if turn.status == "ok" and (turn.replicate or 0) < replicates
+        ]
+        report = report_of(plan, as_read(turns) if turns else no_measurements())
+        with drawing.style():
+            self.check(overview_picture(report))
+            for tip in report.tips:
+                self.check(tip_picture(tip, report))
+
+    def test_what_has_no_data_is_said_and_never_drawn_as_zero(self) -> None:
+        plan = make_plan(
+            make_tip("t", "n=0", "n=1", "n=2", "n=4", reasons={"n=4": "no cores"}),
+            make_tip("named", "a", "b", reasons={"b": "needs CUDA"}),
+        )
+        report = report_of(plan, as_read(make_turns(plan)))
+        with drawing.style():
+            curve = tip_picture(report.tips[0], report)
+            bars = tip_picture(report.tips[1], report)
+            told = [told for told, _ in self.texts(curve)]
+        (axes,) = curve.axes
+        line = max(axes.lines, key=lambda line: np.size(line.get_xdata()))
+        assert np.isnan(np.asarray(line.get_ydata(), float)).tolist() == [False, False, False, True]
+        assert "4\nno data" in told
+        assert any("n=4: not measurable here: no cores" in part for part in told)
+        (axes,) = bars.axes
+        assert len(axes.patches) == 2  # the margin's band and one bar
+        assert any("not measurable here: needs CUDA" in told for told, _ in self.texts(bars))
+
+    def test_overview_tells_every_tip_and_keeps_differences_apart(self) -> None:
+        plan = nasty_plan()
+        report = report_of(plan, as_read(nasty_turns(plan)))
+        with drawing.style():
+            figure = overview_picture(report)
+        ratios, differences = figure.axes
+        told = [[text.get_text() for text in axes.texts] for axes in (ratios, differences)]
+        assert any("monitoring (on)" in part for part in told[0])
+        assert any("costs 3" in part for part in told[0])
+        assert any("soft_labels" in part for part in told[1])
+        assert any("+0.97 points" in part for part in told[1])
+
+
+class TestMarkdown:
+    def test_texts_are_shown_as_they_are(self) -> None:
+        plan = nasty_plan()
+        told = markdown(report_of(plan, as_read(nasty_turns(plan))))
+        outside_code = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", told)
+        assert "<script>" not in outside_code
+        assert "$\\foo" not in outside_code
+        assert "解码器" in told
+
+    def test_every_table_row_has_as_many_cells_as_its_head(self) -> None:
+        plan = nasty_plan()
+        told = markdown(report_of(plan, as_read(nasty_turns(plan))))
+        for block in told.split("\n\n"):
+            if block.startswith("|"):
+                counts = {line.replace("\\|", "").count("|") for line in block.split("\n")}
+                assert len(counts) == 1, block
+
+    @pytest.mark.parametrize(
+        ("plain", "escaped"),
+        [
+            ("a|b", "a\\|b"),
+            ("a\nb", "a b"),
+            ("<b> & $x$", "&lt;b&gt; &amp; <span>$</span>x<span>$</span>"),
+            ("snake_case stays, _this_ not", "snake_case stays, \\_this\\_ not"),
+            ("[1.48, 1.56]", "\\[1.48, 1.56\\]"),
+        ],
+    )
+    def test_escapes(self, plain: str, escaped: str) -> None:
+        assert text(plain) == escaped
+
+    @pytest.mark.parametrize(
+        ("plain", "fenced"), [("a|b", "`a\\|b`"), ("a`b", "``a`b``"), ("`", "`` ` ``"), ("", "` `")]
+    )
+    def test_code(self, plain: str, fenced: str) -> None:
+        assert code(plain) == fenced
+
+    def test_names_what_was_left_out_flagged_and_seen(self) -> None:
+        plan = make_plan(images={"left_out": {"CMYK": ["a.jpg"], "truncated": ["b.jpg", "c.jpg"]}})
+        turns = make_turns(plan, lambda *_: 1.5)
+        turns[0] = dataclasses.replace(turns[0], flags="throttled")
+        turns[-1] = dataclasses.replace(turns[-1], evidence={"ids": [0, 1]})
+        told = markdown(report_of(plan, as_read(turns)))
+        assert "| CMYK | 1 | `a.jpg` |" in told
+        assert "| truncated | 2 | `b.jpg`, `c.jpg` |" in told
+        assert "| `num_workers` | throttled | 1 |" in told
+        assert "ids: `0, 1`" in told
+
+    def test_command_repeats_the_run(self) -> None:
+        options = {"budget_seconds": 480.0, "own_images": True, "storage_places": 2}
+        assert model.command(make_plan(make_tip("a"), make_tip("b"), options=options)) == (
+            "python -m bench run --profile quick --tips a,b --seed 1 --margin 0.03 "
+            "--budget 480s --data DIR --storage PATH --storage PATH"
+        )
+        assert "--data" not in model.command(make_plan())
+
+
+class TestSummary:
+    def summary(self, plan: Plan, planted: dict[str, float], noise: float = 0.0) -> str:
+        turns = make_turns(plan, lambda tip, *_: planted.get(tip, 1.0), replicate_noise=noise)
+        return " ".join(report_of(plan, as_read(turns)).summary)
+
+    def test_what_helped_what_did_not_how_sure(self) -> None:
+        plan = make_plan(
+            make_tip("fast", "a", "b"),
+            make_tip("faster", "a", "b"),
+            make_tip("slow", "a", "b"),
+            make_tip("same", "a", "b"),
+            make_tip("gpu", "a", "b", reasons={"a": "needs CUDA", "b": "needs CUDA"}),
+            make_tip("watching", "a", "b", is_price=True),
+            make_tip("aa", "a", "b", section="A/A"),
+        )
+        told = self.summary(
+            plan, {"fast": 1.5, "faster": 2.0, "slow": 0.5, "watching": 0.9}, noise=0.01
+        )
+        assert told.startswith("What helped most was faster (b) 2.00×")
+        assert "then fast (b) 1.50×" in told
+        assert "slow (b) 0.50" in told
+        assert "watching (b) costs 10" in told
+        assert "same made no difference" in told
+        assert "gpu cannot be measured on this machine" in told
+        assert "6 primary intervals" in told
+        assert "one in twenty misses by chance" in told
+        assert "twice read aa 1.0" in told
+
+    def test_smoke_claims_nothing(self) -> None:
+        plan = make_plan(profile="smoke", claims_verdicts=False)
+        assert "claims nothing" in self.summary(plan, {"num_workers": 2.0})
+
+
+class TestUnits:
+    @pytest.mark.parametrize(
+        ("value", "unit", "told"),
+        [
+            (None, "images/s", "no data"),
+            (1523.4, "images/s", "1,520 images/s"),
+            (0.01234, "s", "12.3 ms"),
+            (45e-6, "s", "45.0 µs"),
+            (2.5, "s", "2.50 s"),
+            (172 * 2**20, "bytes", "172 MiB"),
+            (3 * 2**30, "bytes", "3.00 GiB"),
+            (0, "bytes", "0 bytes"),
+            (54.1e6, "bytes/s", "54.1 MB/s"),
+            (-2 * 2**20, "bytes", "−2.00 MiB"),
+        ],
+    )
+    def test_quantity(self, value: float | None, unit: str, told: str) -> None:
+        assert quantity(value, unit) == told
+
+    def test_number_rounds_to_three_digits(self) -> None:
+        assert [number(value) for value in (999.6, 0.09999, 1, 0)] == [
+            "1,000",
+            "0.1000",
+            "1.00",
+            "0",
+        ]
+
+    def effect(self, **changes: object) -> Effect:
+        plan = make_plan()
+        (_, row) = effects(no_measurements(), plan, make_environment())
+        return dataclasses.replace(row, **changes)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("values", "told"),
+        [
+            ((1.52, 1.48, 1.56), "1.52× [1.48, 1.56]"),
+            ((1.5204, 1.5201, 1.5208), "1.520× [1.520, 1.521]"),
+            ((33.3, 13.2, 84.0), "33× [13, 84]"),
+            ((2.0, None, None), "2.00×"),
+            ((None, None, None), ""),
+        ],
+    )
+    def test_ratio(self, values: Sequence[float | None], told: str) -> None:
+        effect, low, high = values
+        assert effect_text(self.effect(effect=effect, ci_low=low, ci_high=high)) == told
+
+    def test_difference(self) -> None:
+        row = self.effect(
+            effect=-1.2, ci_low=-2.0, ci_high=0.4, effect_kind="difference", unit="points"
+        )
+        assert effect_text(row) == "−1.2 points [−2.0, 0.4]"
+
+    @pytest.mark.parametrize(
+        ("values", "told"),
+        [
+            ((0.96, 0.95, 0.97), "costs 4 % [3, 5]"),
+            ((0.985, 0.98, 0.99), "costs 1.5 % [1.0, 2.0]"),
+            ((1.02, 1.01, 1.03), "gains 2 % [1, 3]"),
+            ((0.99, 0.97, 1.01), "costs 1 % [−1, 3]"),
+        ],
+    )
+    def test_price(self, values: tuple[float, float, float], told: str) -> None:
+        effect, low, high = values
+        assert price_text(self.effect(effect=effect, ci_low=low, ci_high=high)) == told
+
+
+def test_screen_fits_100_columns_and_gives_each_reason_once() -> None:
+    plan = nasty_plan()
+    rows = effects(as_read(nasty_turns(plan)), plan, make_environment())
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(verdict_table(rows, plan))
+    told = console.export_text()
+    assert max(len(line) for line in told.split("\n")) <= 100
+    assert "[1.48" not in told
+    assert told.count("<script>alert(1)</script> $\\foo$ 解码器 | `x` *y*") >= 1
+    assert "costs" in told

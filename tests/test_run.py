@@ -1,0 +1,293 @@
+"""Whole runs in processes of their own: what they leave, how they end, how they go on."""
+
+import csv
+import getpass
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench.engine import keeper
+from bench.records.effects import read_effects
+from bench.records.measurements import read_measurements
+
+ROOT = Path(__file__).parents[1]
+
+PROGRAM = """
+import sys
+sys.path[:0] = {paths!r}
+import planted
+import bench.session
+from bench.cli import main
+from bench.tips.tip import Tip
+def catalogue(context):
+    return tuple(
+        planted.renamed(planted.tip(*variants), name) for name, variants in TIPS.items()
+    )
+v = planted.variant
+TIPS = {tips}
+bench.session.catalogue = catalogue
+bench.session.PROFILES["quick"] = __import__("dataclasses").replace(
+    bench.session.PROFILES["quick"], pace=planted.PACE, images=8
+)
+main()
+"""
+
+GOOD = """{
+    "one": [v("plain"), v("treated", twice_every=2)],
+    "two": [v("plain"), v("treated"), v("third")],
+}"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+def start(*arguments: str | Path, tips: str = GOOD) -> subprocess.Popen[str]:
+    """``python -m bench`` with planted tips instead of the catalogue."""
+    program = PROGRAM.format(paths=[str(ROOT / "tests"), str(ROOT)], tips=tips)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(*arguments: str | Path, tips: str = GOOD) -> tuple[int, str]:
+    """Run to the end: exit code and what was printed."""
+    process = start(*arguments, tips=tips)
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of ``measurements.csv`` that are finished."""
+    path = folder / "measurements.csv"
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
+
+
+def wait_for(condition: object, process: subprocess.Popen[str], seconds: float = 90) -> None:
+    """Until ``condition()`` is true; fails when the process ended before."""
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def tokens() -> set[str]:
+    """The run tokens of all processes that live now."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            match = re.search(rf"{keeper.TOKEN}=(\w+)".encode(), path.read_bytes())
+        except OSError:
+            continue
+        if match:
+            found.add(match[1].decode())
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    folder = tmp_path_factory.mktemp("run") / "finished"
+    code, output = finish("run", "--out", folder)
+    return folder, code, output
+
+
+def test_a_run_leaves_every_file_and_exits_0(finished: tuple[Path, int, str]) -> None:
+    folder, code, output = finished
+    assert code == 0, output
+    names = "plan.json measurements.csv effects.csv environment.json benchmark.json report.md"
+    assert {path.name for path in folder.iterdir()} == {*names.split(), "figures"}
+    assert (folder / "figures" / "overview.png").stat().st_size > 1000
+    assert (folder / "figures" / "one.svg").stat().st_size > 1000
+
+
+def test_every_planned_variant_has_a_row_and_the_planted_effect_is_found(
+    finished: tuple[Path, int, str],
+) -> None:
+    effects = read_effects(finished[0] / "effects.csv")
+    main = effects[effects["metric"] == "samples_per_second"]
+    assert list(zip(main["tip"], main["variant"], strict=True)) == [
+        ("one", "plain"),
+        ("one", "treated"),
+        ("two", "plain"),
+        ("two", "treated"),
+        ("two", "third"),
+    ]
+    treated = main[(main["tip"] == "one") & (main["variant"] == "treated")].iloc[0]
+    assert treated["ci_low"] < 1 / 1.5 < treated["ci_high"] or treated["effect"] == pytest.approx(
+        1 / 1.5, rel=0.1
+    )
+    assert treated["verdict"] == "hurts"
+    assert treated["replicates"] == 5
+
+
+def test_benchmark_json_holds_a_row_a_variant_in_the_arms_time(
+    finished: tuple[Path, int, str],
+) -> None:
+    folder = finished[0]
+    content = json.loads((folder / "benchmark.json").read_text())
+    names = {row["name"] for row in content["benchmarks"]}
+    assert names == {
+        f"test_variant[{name}]"
+        for name in (
+            "one-burning-plain",
+            "one-burning-treated",
+            "two-burning-plain",
+            "two-burning-treated",
+            "two-burning-third",
+        )
+    }
+    turns = read_measurements(folder / "measurements.csv")
+    for row in content["benchmarks"]:
+        info = row["extra_info"]
+        own = turns[(turns["tip"] == info["tip"]) & (turns["variant"] == info["variant"])]
+        expected = (own["seconds"] / own["samples"]).dropna()
+        assert row["stats"]["data"] == pytest.approx(list(expected))
+        assert row["group"] == f"{info['tip']}: burning"
+    assert "node" not in content["machine_info"]
+
+
+def test_pytest_benchmark_compares_what_a_run_leaves(
+    finished: tuple[Path, int, str], tmp_path: Path
+) -> None:
+    path = finished[0] / "benchmark.json"
+    other = tmp_path / "other.json"
+    shutil.copy(path, other)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", path, other],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "one-burning-treated" in result.stdout + result.stderr
+
+
+def test_nothing_in_a_run_folder_names_the_host_the_user_or_a_path(
+    finished: tuple[Path, int, str],
+) -> None:
+    forbidden = [str(Path.home()) + "/", str(ROOT), sys.prefix, f"/{getpass.getuser()}/"]
+    host = socket.gethostname()
+    for path in finished[0].rglob("*"):
+        if path.is_file() and path.suffix != ".png":
+            content = path.read_text(encoding="utf-8", errors="replace")
+            assert [word for word in forbidden if word in content] == [], path
+            assert not re.search(rf"\b{re.escape(host)}\b", content), path
+
+
+def test_a_treatment_that_is_not_applied_fails_the_variant_and_the_run(tmp_path: Path) -> None:
+    tips = '{"one": [v("plain"), v("treated", misbehave="ignore the treatment"), v("third")]}'
+    code, output = finish("run", "--out", tmp_path / "run", tips=tips)
+    assert code == 1
+    effects = read_effects(tmp_path / "run" / "effects.csv").set_index("variant")
+    treated = effects.loc["treated"]
+    assert treated["verdict"] == "failed"
+    assert "is_pinned() is False" in treated["reason"]
+    assert pd.isna(treated["effect"])
+    third = effects.loc[["third"]].iloc[0]
+    assert third["replicates"] == 3
+    assert "failed" in output
+
+
+def test_interrupted_after_two_rounds_it_reports_two_replicates(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start("run", "--out", folder)
+    wait_for(lambda: any(row["replicate"] == "2" for row in rows(folder)), process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, output
+    effects = read_effects(folder / "effects.csv")
+    main = effects[(effects["metric"] == "samples_per_second") & ~effects["is_baseline"]]
+    assert set(main["replicates"]) == {2}
+    assert set(main["verdict"]) == {"inconclusive"}
+    assert (folder / "report.md").exists()
+    assert (folder / "benchmark.json").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_run_loses_nothing_leaves_nothing_and_goes_on(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    folder, before = tmp_path / "run", tokens()
+    shared_memory = set(Path("/dev/shm").iterdir())
+    process = start("run", "--out", folder)
+    wait_for(lambda: len(rows(folder)) > 20, process)
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 20
+    while tokens() - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert tokens() - before == set()
+    assert set(Path("/dev/shm").iterdir()) - shared_memory == set()
+    kept = rows(folder)
+    assert len(kept) > 20
+
+    code, output = finish("run", "--resume", folder)
+    assert code == 0, output
+    assert re.search(r"[1-9]\d* finished replicates are kept", output)
+    after = rows(folder)
+    assert after[: len(kept)] == kept
+    blocks = Counter(
+        (row["tip"], row["variant"], row["replicate"]) for row in after if row["block"]
+    )
+    complete = Counter((tip, variant) for (tip, variant, _), count in blocks.items() if count == 3)
+    assert complete["one", "treated"] == 5
+    assert complete["two", "third"] == 3
+    effects = read_effects(folder / "effects.csv")
+    main = effects[effects["metric"] == "samples_per_second"]
+    assert set(main.loc[main["variant"] == "treated", "replicates"]) == {5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["run", "--tips", "nonsense"], "There is no tip 'nonsense'."),
+        (["run", "--tips", "thwo"], "Did you mean 'two'?"),
+        (["run", "--budget", "0"], "--budget '0' is not a time above 0."),
+        (["run", "--budget", "soon"], "--budget 'soon' is not a time above 0."),
+        (["run", "--profile", "long"], "There is no profile 'long'."),
+        (["run", "--data", "{tmp}/nowhere"], "nowhere"),
+        (["run", "--data", "{tmp}"], ""),
+        (["run", "--resume", "{tmp}"], "is not a run folder"),
+        (["run", "--out", "{tmp}/full"], "holds files already"),
+        (["report", "{tmp}"], "is not a run folder"),
+    ],
+)
+def test_bad_input_is_two_lines_and_exit_code_2(
+    tmp_path: Path, arguments: list[str], problem: str
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "letter.txt").write_text("keep me")
+    code, output = finish(*(argument.format(tmp=tmp_path) for argument in arguments))
+    lines = output.strip().splitlines()[-2:]
+    assert code == 2, output
+    assert problem in lines[0]
+    assert "Traceback" not in output
+    assert (full / "letter.txt").read_text() == "keep me"
+
+
+def test_help_does_not_import_torch() -> None:
+    program = "import sys; sys.argv[1:] = ['--help']\ntry:\n import bench.__main__\n"
+    program += "except SystemExit: print('torch' in sys.modules, 'pandas' in sys.modules)"
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    ).stdout
+    assert output.strip().endswith("False False")
