@@ -8,9 +8,11 @@ all others can be unpickled; then come the messages below, each answered by one 
 
 import dataclasses
 import importlib
+import math
 import multiprocessing
 import os
 import signal
+import statistics
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -176,10 +178,14 @@ def _turn(work: Work, run: Run) -> Ran:
     work.prepare(run.steps)
     if cuda:
         cuda.reset_peak_memory_stats(work.device)
-    samples, seconds = clock.timed(lambda: _steps(work, run.steps), work.device)
+    if work.times_steps:
+        samples, seconds, latencies = _timed_steps(work, run.steps)
+    else:
+        samples, seconds = clock.timed(lambda: _steps(work, run.steps), work.device)
+        latencies = {}
     allocated = cuda.max_memory_allocated(work.device) if cuda else None
     reserved = cuda.max_memory_reserved(work.device) if cuda else None
-    readings = dict(work.readings())
+    readings = {**work.readings(), **latencies}
     if unknown := set(readings) - set(READINGS):
         raise WorkFailed(f"readings without a column: {', '.join(sorted(unknown))}")
     return Ran(
@@ -192,7 +198,23 @@ def _turn(work: Work, run: Run) -> Ran:
     )
 
 
+def _timed_steps(work: Work, count: int) -> tuple[int, float, dict[str, float]]:
+    """Samples, seconds and the steps' latencies, each step timed by itself."""
+    timed = [clock.timed(work.step, work.device) for _ in range(count)]
+    seconds = sorted(seconds for _, seconds in timed)
+    return (
+        sum(samples for samples, _ in timed),
+        sum(seconds),
+        {
+            "latency_p50_seconds": statistics.median(seconds),
+            "latency_p99_seconds": seconds[math.ceil(0.99 * count) - 1],
+        },
+    )
+
+
 def _steps(work: Work, count: int) -> int:
+    if work.steps is not None:
+        return work.steps(count)
     step = work.step
     samples = 0
     for _ in range(count):

@@ -133,7 +133,7 @@ def _take_turns(
     try:
         for variant in variants:
             try:
-                seats.append(_seat(bench, group, variant, cores))
+                seats.append(_seat(bench, group, replicate, variant, cores))
             except ArmFailed as failure:
                 if failure.kind == "memory" and len(variants) > 2:
                     raise _TooManyArms from failure
@@ -215,10 +215,12 @@ def _unequal(seats: Sequence[_Seat], samples: Mapping[str, int]) -> list[_Seat]:
     return [seat for seat in seats if samples.get(seat.variant.name, expected) != expected]
 
 
-def _seat(bench: Bench, group: Group, variant: Variant, cores: tuple[int, ...]) -> _Seat:
+def _seat(
+    bench: Bench, group: Group, replicate: int, variant: Variant, cores: tuple[int, ...]
+) -> _Seat:
     arm = _start(bench, group, variant, cores)
     try:
-        arm.ask(_build(bench, group, variant))
+        arm.ask(_build(bench, group, replicate, variant))
         warmed_up = arm.ask(WarmUp(seconds=bench.pace.warm_up_seconds))
     except ArmFailed:
         bench.processes.end(arm)
@@ -245,7 +247,7 @@ def _read_memory(bench: Bench, group: Group, replicate: int, variant: Variant) -
     for scale in group.workload.memory_scales:
         settings = {} if len(group.workload.memory_scales) == 1 else {"scale": scale}
         try:
-            peaks.append(_peak(bench, group, variant, settings))
+            peaks.append(_peak(bench, group, replicate, variant, settings))
         except ArmFailed as failure:
             _record_failure(bench, group, replicate, variant, failure.reason)
             return False
@@ -285,7 +287,9 @@ class _NoMemoryReadings(Exception):
     """This system has no proportional set size (macOS)."""
 
 
-def _peak(bench: Bench, group: Group, variant: Variant, settings: Mapping[str, Any]) -> _Peak:
+def _peak(
+    bench: Bench, group: Group, replicate: int, variant: Variant, settings: Mapping[str, Any]
+) -> _Peak:
     arm = _start(bench, group, variant, bench.cores)
     try:
         empty = _pss(bench, arm)
@@ -296,7 +300,7 @@ def _peak(bench: Bench, group: Group, variant: Variant, settings: Mapping[str, A
             readings.append(_pss(bench, arm))
             return answer
 
-        ask(_build(bench, group, variant, settings))
+        ask(_build(bench, group, replicate, variant, settings))
         warmed_up: WarmedUp = ask(WarmUp(seconds=0.0))
         ran: Ran = ask(Run(steps=max(4, 2 * warmed_up.period_steps), with_evidence=True))
         return _Peak(bytes=max(readings) - empty, evidence=ran.evidence or {})
@@ -321,12 +325,16 @@ def _start(bench: Bench, group: Group, variant: Variant, cores: tuple[int, ...])
 
 
 def _build(
-    bench: Bench, group: Group, variant: Variant, more: Mapping[str, Any] | None = None
+    bench: Bench,
+    group: Group,
+    replicate: int,
+    variant: Variant,
+    more: Mapping[str, Any] | None = None,
 ) -> Build:
     return Build(
         build=group.workload.build,
         settings={**variant.settings, **(more or {})},
-        context=bench.context,
+        context=dataclasses.replace(bench.context, replicate=replicate),
     )
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
+CHECK = "check"
+"""The workload column of a check's rows."""
+
 Status = Literal["ok", "failed", "not measurable here"]
 
 
@@ -22,7 +25,7 @@ class Turn:
 
     A value that is not known is None here and empty in the file, never 0. A row without a
     ``block`` is not a timed turn: it holds a memory reading, or the reason why nothing was
-    measured. ``seconds`` is the clock's time for ``samples`` samples. Fields from
+    measured; a check's row holds its ``verdict``. ``seconds`` is the clock's time for ``samples`` samples. Fields from
     ``payload_bytes`` on are a tip's own readings.
     """
 
@@ -59,6 +62,7 @@ class Turn:
     reason: str | None = None
     flags: str | None = None
     evidence: Mapping[str, Any] | None = None
+    verdict: Literal["pass", "warn", "fail"] | None = None
     payload_bytes: int | None = None
     peak_bytes_per_data_byte: float | None = None
     host_to_device_bytes_per_second: float | None = None

@@ -72,7 +72,10 @@ class PlannedWorkload:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedTip:
-    """A tip in the plan. ``workloads[0].metrics[0]`` is the tip's primary metric."""
+    """A tip in the plan. ``workloads[0].metrics[0]`` is the tip's primary metric.
+
+    A check has no workloads: each of its variants is a question answered pass, warn or fail.
+    """
 
     id: str
     section: Section

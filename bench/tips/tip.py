@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench.records.plan import Metric, Section
-from bench.workloads.work import Context, Work
+from bench.workloads.work import CheckResult, Context, Work
 
 Need = Callable[[Context], str | None]
 """Why this machine cannot run a variant, or None. Called in a process of its own, never in the
@@ -77,7 +77,8 @@ class Workload:
 class Tip:
     """One piece of advice, the ``order``-th of its section.
 
-    ``variants[0]`` is the baseline, ``workloads[0]`` the primary workload.
+    ``variants[0]`` is the baseline, ``workloads[0]`` the primary workload. A check has no
+    workloads but ``check``, which answers one variant's question in a process of its own.
 
     ``card`` is the docstring of the tip's file, in Markdown: why it should work, when it should
     matter, when it should not, how to apply it, where the claim comes from. ``is_price``: the tip
@@ -91,7 +92,8 @@ class Tip:
     claim: str
     card: str
     variants: tuple[Variant, ...]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload, ...] = ()
+    check: Callable[[Mapping[str, Any], Context], CheckResult] | None = None
     is_price: bool = False
     note: str = ""
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 Stopwatch = Callable[[Callable[[], None]], float]
 """Runs a call and returns the seconds that it took."""
@@ -53,6 +53,8 @@ class Context:
     image_size: int = 224
     model: str | None = None
     storage: tuple[Path, ...] = ()
+    replicate: int = 0
+    """Which replicate the arm belongs to: seeds what must differ between replicates."""
     stopwatch: Stopwatch | None = None
 
 
@@ -67,6 +69,10 @@ class Work:
     called before each turn with its number of steps, ``readings`` after each turn; its keys are
     columns of ``records.measurements.READINGS``, and it may raise WorkFailed. A turn is a multiple
     of ``period`` steps. ``close`` ends workers and files.
+
+    ``times_steps``: each step is timed by itself, and its latency is what counts. ``steps``, where
+    given, does that many steps at once and returns their samples: for work that other processes
+    do, to which a step at a time would have to be sent.
     """
 
     step: Callable[[], int]
@@ -76,3 +82,14 @@ class Work:
     prepare: Callable[[int], None] = lambda steps: None
     readings: Callable[[], Mapping[str, float | int]] = dict
     close: Callable[[], None] = lambda: None
+    times_steps: bool = False
+    steps: Callable[[int], int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What a check saw. ``reason`` says it in one sentence, with the remedy unless it passed."""
+
+    verdict: Literal["pass", "warn", "fail"]
+    reason: str
+    evidence: Mapping[str, Any] = dataclasses.field(default_factory=dict)
