@@ -24,8 +24,8 @@ class Turn:
     """One row of ``measurements.csv``: what one arm did in one turn.
 
     A value that is not known is None here and empty in the file, never 0. A row without a
-    ``block`` is not a timed turn: it holds a memory reading, or the reason why nothing was
-    measured; a check's row holds its ``verdict``. ``seconds`` is the clock's time for ``samples`` samples. Fields from
+    ``block`` is not a timed turn: it holds a memory reading, a check's ``verdict``, or the reason
+    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. Fields from
     ``payload_bytes`` on are a tip's own readings.
     """
 
