@@ -45,6 +45,7 @@ from bench.tips import catalogue
 from bench.tips.tip import Tip, Variant
 from bench.workloads.corpus import checksum, prepare
 from bench.workloads.device import probe
+from bench.workloads.models import model_name
 from bench.workloads.scan import scan
 from bench.workloads.work import Context, Images
 
@@ -78,7 +79,7 @@ PROFILES = {
         Profile(
             name="quick",
             policy=Policy(primary=5, others=3, most=0),
-            pace=Pace(blocks=6, turn_seconds=0.15, warm_up_seconds=0.25),
+            pace=Pace(blocks=6, turn_seconds=0.1, warm_up_seconds=0.1),
             images=1000,
             claims_verdicts=True,
         ),
@@ -189,13 +190,14 @@ class Session:
         on_cuda = self.device["device"] == "cuda"
         return Context(
             images=_NO_IMAGES,
-            cache=machine.cache_folder(),
+            cache=_made(machine.cache_folder()),
+            stopwatch=clock.seconds_of,
             seed=self.options.seed,
             threads=machine.usable_cores(),
             cores=machine.usable_cores(),
             physical_cores=machine.physical_cores(),
             device=self.device["device"],
-            batch_size=64 if on_cuda else 16,
+            batch_size=32 if on_cuda else 8,
             storage=self.options.storage,
         )
 
@@ -333,9 +335,12 @@ class Session:
         return conclude(self.folder)
 
     def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
-        evidence = None if turn.evidence is None else json.loads(scrub(json.dumps(turn.evidence)))
-        reason = None if turn.reason is None else scrub(turn.reason)
-        turn = dataclasses.replace(turn, evidence=evidence, reason=reason)
+        own = [path for path in (self.options.data, *self.options.storage) if path is not None]
+        if turn.evidence is not None:
+            evidence = json.loads(scrub(json.dumps(turn.evidence, default=str), own))
+            turn = dataclasses.replace(turn, evidence=evidence)
+        if turn.reason is not None:
+            turn = dataclasses.replace(turn, reason=scrub(turn.reason, own))
         self._turns.append(turn)
         writer.append(turn)
 
@@ -398,7 +403,7 @@ class Session:
             most_replicates=max(profile.policy.most, profile.policy.primary),
             blocks=profile.pace.blocks,
             turn_seconds=profile.pace.turn_seconds,
-            model=context.model,
+            model=model_name(context),
             batch_size=context.batch_size,
             image_size=context.image_size,
             threads=context.threads,
@@ -458,9 +463,10 @@ def conclude(folder: RunFolder) -> list[Effect]:
     return found
 
 
-def scrub(text: str) -> str:
-    """``text`` without paths, names and hosts that are this user's own."""
+def scrub(text: str, own: Sequence[Path] = ()) -> str:
+    """``text`` without paths, names and hosts that are this user's own; ``own``: more paths."""
     for name, path in (
+        *((f"<{path.name}>", str(path.absolute())) for path in own),
         ("<environment>", sys.prefix),
         ("<checkout>", str(ROOT)),
         ("<cache>", str(machine.cache_folder())),
@@ -479,6 +485,17 @@ def _check_tips(chosen: Sequence[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"There is no tip {name!r}.{meant}", f"Choose from {', '.join(known)}.")
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The cache folder cannot be made: {error.strerror} ({folder}).",
+            "Set XDG_CACHE_HOME to a folder that you may read and write.",
+        ) from error
+    return folder
 
 
 def _unmet(tip: Tip, context: Context) -> dict[str, str]:

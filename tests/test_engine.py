@@ -161,14 +161,24 @@ def test_a_planted_slow_down_comes_out(made: tuple[Bench, list[Turn]]) -> None:
     assert seconds("treated") / seconds("plain") == pytest.approx(1.5, rel=0.15)
 
 
-def test_turns_are_whole_periods_of_every_arm() -> None:
+def test_an_arms_turns_together_are_whole_periods() -> None:
     arms = [
         WarmedUp(startup_seconds=1, period_seconds=0.04, period_steps=2, period_samples=4),
         WarmedUp(startup_seconds=1, period_seconds=0.24, period_steps=6, period_samples=6),
     ]
-    assert samples_a_turn(arms, 0.24) == 12
-    assert samples_a_turn(arms, 0.5) == 24
-    assert samples_a_turn(arms, 0.0) == 12
+    assert samples_a_turn(arms, 0.24, blocks=5) == 12
+    assert samples_a_turn(arms, 0.5, blocks=5) == 24
+    assert samples_a_turn(arms, 0.0, blocks=5) == 12
+
+
+def test_periods_may_end_with_the_replicate_instead_of_each_turn() -> None:
+    """Twelve samples are six steps of two or twelve of one: over six turns, two are enough."""
+    arms = [
+        WarmedUp(startup_seconds=1, period_seconds=0.04, period_steps=2, period_samples=4),
+        WarmedUp(startup_seconds=1, period_seconds=0.24, period_steps=6, period_samples=6),
+    ]
+    assert samples_a_turn(arms, 0.0, blocks=6) == 2
+    assert samples_a_turn(arms, 0.0, blocks=4) == 6
 
 
 def test_memory_is_read_from_an_arm_alone_above_an_empty_one(

@@ -91,7 +91,11 @@ def between(
 
 
 def pss_bytes(members: Sequence[int]) -> int | None:
-    """Proportional set size of these processes together: memory that they share counts once."""
+    """Proportional set size of these processes together: memory that they share counts once.
+
+    Only memory of their own and shared memory count. Mapped files (torch's libraries) do not:
+    their share of a process changes when any other process on the machine maps them.
+    """
     total = 0
     for pid in members:
         try:
@@ -99,9 +103,8 @@ def pss_bytes(members: Sequence[int]) -> int | None:
         except OSError:
             continue
         for line in rollup.splitlines():
-            if line.startswith(b"Pss:"):
+            if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
                 total += 1024 * int(line.split()[1])
-                break
     return total or None
 
 

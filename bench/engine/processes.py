@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRELOAD = ("torch", "torchvision.transforms.v2", "PIL.Image", "bench.tips")
 TIMEOUT_SECONDS = 120.0
 _CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
 
 
 class ArmFailed(Exception):
@@ -69,7 +71,7 @@ class Arm:
 
         The message is in the pipe before the arm is thawed, and the arm is frozen only after its
         reply: frozen in the middle of a turn, a loader's own time-out would strike.
-        ``while_waiting`` is called every 50 ms.
+        ``while_waiting`` is called every 0.2 s.
         """
         try:
             self._connection.send(message)
@@ -105,8 +107,8 @@ class Arm:
     def _answered(self, timeout: float, while_waiting: Callable[[], None] | None) -> bool:
         if while_waiting is None:
             return self._connection.poll(timeout)
-        for _ in range(int(timeout / 0.05)):
-            if self._connection.poll(0.05):
+        for _ in range(math.ceil(timeout / _LOOK_SECONDS)):
+            if self._connection.poll(_LOOK_SECONDS):
                 return True
             while_waiting()
         return False

@@ -119,7 +119,7 @@ class _Seat:
 
     def steps(self, samples: int) -> int:
         """How many of its steps make so many samples."""
-        return samples // self.warmed_up.period_samples * self.warmed_up.period_steps
+        return samples * self.warmed_up.period_steps // self.warmed_up.period_samples
 
 
 def _take_turns(
@@ -140,7 +140,9 @@ def _take_turns(
                 _record_failure(bench, group, replicate, variant, failure.reason)
                 failed.add(variant.name)
         goal = samples_a_turn(
-            [seat.warmed_up for seat in seats], _turn_seconds(bench.pace, group.workload)
+            [seat.warmed_up for seat in seats],
+            _turn_seconds(bench.pace, group.workload),
+            bench.pace.blocks,
         )
         order = random.Random(f"{bench.context.seed}/{group.key}/{replicate}")
         for block in range(bench.pace.blocks):
@@ -194,17 +196,19 @@ def _take_turns(
     return failed
 
 
-def samples_a_turn(arms: Sequence[WarmedUp], turn_seconds: float) -> int:
+def samples_a_turn(arms: Sequence[WarmedUp], turn_seconds: float, blocks: int) -> int:
     """How many samples every arm does in each turn: the same for all, so that the work is equal.
 
-    The geometric mean of the arms' turns lasts about ``turn_seconds``. The count is a multiple of
-    every arm's period, so that a turn spans whole periods of what repeats in the work.
+    The geometric mean of the arms' turns lasts about ``turn_seconds``. All turns of an arm
+    together, which is what counts, span whole periods of what repeats in the work.
     """
     if not arms:
         return 0
     seconds = statistics.geometric_mean(arm.period_seconds / arm.period_samples for arm in arms)
-    period = math.lcm(*(arm.period_samples for arm in arms))
-    return period * max(1, round(turn_seconds / seconds / period))
+    step = math.lcm(*(arm.period_samples // arm.period_steps for arm in arms))
+    period = math.lcm(*(arm.period_samples for arm in arms)) // step
+    least = step * (period // math.gcd(period, blocks))
+    return least * max(1, round(turn_seconds / seconds / least))
 
 
 def _unequal(seats: Sequence[_Seat], samples: Mapping[str, int]) -> list[_Seat]:
@@ -302,7 +306,7 @@ def _peak(
 
         ask(_build(bench, group, replicate, variant, settings))
         warmed_up: WarmedUp = ask(WarmUp(seconds=0.0))
-        ran: Ran = ask(Run(steps=max(4, 2 * warmed_up.period_steps), with_evidence=True))
+        ran: Ran = ask(Run(steps=warmed_up.period_steps, with_evidence=True))
         return _Peak(bytes=max(readings) - empty, evidence=ran.evidence or {})
     finally:
         bench.processes.end(arm)

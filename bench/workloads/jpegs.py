@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.workloads.work import Images, Work
 
-MOST_FILES = 48
+MOST_FILES = 24
 MOST_BYTES = 8 * 2**20
 LEAST_FILES = 4
 """So much makes a turn of about 0.1 s on one core with files of 110 KB, and of about half a second
