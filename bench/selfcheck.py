@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,12 @@ from bench.records.effects import Effect, write_effects
 from bench.records.measurements import MeasurementWriter, read_measurements
 from bench.session import Options, Session, planned_tip
 from bench.tips.tip import THROUGHPUT, Tip, Variant, Workload
-from bench.workloads.work import Context, Work
+from bench.workloads.known import LOADER_WORKERS, decoding, loading, training
+from bench.workloads.work import Context
 
 PACE = Pace(blocks=4, turn_seconds=0.08, warm_up_seconds=0.05)
 REPLICATES = 5
 SLOW_DOWNS = {"5 % slower": 20, "10 % slower": 10}
-LOADER_WORKERS = 2
 OVERHEAD_MARGIN = 0.02
 FREEZING_MARGIN = 0.03
 
@@ -56,63 +56,6 @@ class Finding:
     trials: int
     required: str = ""
     holds: bool | None = None
-
-
-def decoding(settings: Mapping[str, Any], context: Context) -> Work:
-    """Decoding one image with Pillow, on one core."""
-    from bench.workloads.decoders import by_name
-    from bench.workloads.jpegs import hold
-    from bench.workloads.twice import PASS, is_done_twice
-
-    every = settings.get("twice_every", 0)
-    decode = by_name("Pillow").load()
-    files = [jpeg.data for jpeg in hold(context.images, seed=context.seed)[:PASS]]
-    done = 0
-
-    def step() -> int:
-        nonlocal done
-        file = files[done % len(files)]
-        if is_done_twice(done, every):
-            decode([file])
-        decode([file])
-        done += 1
-        return 1
-
-    return Work(step=step, evidence=dict, period=PASS)
-
-
-def loading(settings: Mapping[str, Any], context: Context) -> Work:
-    """Drawing a batch from a loader with two workers."""
-    from bench.workloads import loaders
-    from bench.workloads.twice import PASS, TwiceEvery
-
-    context = dataclasses.replace(context, batch_size=PASS)
-    make = loaders.SampleMaker(
-        transform=loaders.usual_transform(context.image_size), seed=context.seed
-    )
-    files = loaders.JpegFiles(loaders.shuffled(context.images, context.seed), make)
-    dataset = TwiceEvery(files, settings.get("twice_every", 0))
-    batches = loaders.Batches(dataset, context, num_workers=LOADER_WORKERS)
-    return loaders.loading_work(batches, dict)
-
-
-def training(settings: Mapping[str, Any], context: Context) -> Work:
-    """A small training step on the CPU."""
-    from bench.workloads.training import training_work
-    from bench.workloads.twice import PASS, is_done_twice
-
-    every = settings.get("twice_every", 0)
-    work = training_work(dataclasses.replace(context, device="cpu", batch_size=4, image_size=64))
-    step, done = work.step, 0
-
-    def step_or_two() -> int:
-        nonlocal done
-        if is_done_twice(done, every):
-            step()
-        done += 1
-        return step()
-
-    return dataclasses.replace(work, step=step_or_two, evidence=dict, period=PASS)
 
 
 WORKLOADS = (

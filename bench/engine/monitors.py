@@ -6,6 +6,7 @@ turn nothing. Without /proc (macOS) the values are None.
 
 import dataclasses
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class Snapshot:
 
     now: float
     own_cpu_seconds: float
+    runner_cpu_seconds: float
     busy_seconds: float
     run_delay_seconds: float
     disk_read_bytes: int
@@ -43,6 +45,8 @@ class Monitor:
         """The counters of these processes now; None without /proc."""
         if not HAS_PROC:
             return None
+        # The runner's own work around a turn is not foreign.
+        runner = time.process_time()
         cpu = delay = 0.0
         read = 0
         for position, pid in enumerate(members):
@@ -52,6 +56,7 @@ class Monitor:
         return Snapshot(
             now=clock.now(),
             own_cpu_seconds=cpu,
+            runner_cpu_seconds=runner,
             busy_seconds=_busy_seconds(self._cores),
             run_delay_seconds=delay,
             disk_read_bytes=read,
@@ -71,7 +76,8 @@ def between(
         return {}
     elapsed = after.now - before.now
     own = after.own_cpu_seconds - before.own_cpu_seconds
-    foreign = max(0.0, after.busy_seconds - before.busy_seconds - own)
+    runner = after.runner_cpu_seconds - before.runner_cpu_seconds
+    foreign = max(0.0, after.busy_seconds - before.busy_seconds - own - runner)
     columns: dict[str, Any] = {
         "cpu_percent": 100 * own / elapsed,
         "foreign_cpu_percent": 100 * foreign / elapsed,
