@@ -204,7 +204,7 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
         ) as bare:
             _bare_turn(bare, 2 * steps)
             totals = {"suite": 0.0, "bare": 0.0}
-            for _ in range(4 * PACE.blocks):
+            for _ in range(3 * PACE.blocks):
                 for name in order.sample(sorted(totals), 2):
                     if name == "suite":
                         totals[name] += arm.ask(Run(steps=steps)).seconds
@@ -250,7 +250,7 @@ def _freezing(
     context: Context, cores: tuple[int, ...], repeats: int, seed: int
 ) -> Iterator[Finding]:
     """A loader in slices against one long turn: equal when frozen between, too fast when not."""
-    slices, steps, pause = 12, 2 * LOADER_WORKERS, 0.2
+    slices, steps, pause = 8, 2 * LOADER_WORKERS, 0.15
     order = random.Random(seed)
     seconds: dict[str, list[float]] = {"continuous": [], "frozen": [], "unfrozen": []}
     with Processes() as freezing, Processes(freezes=False) as not_freezing:
