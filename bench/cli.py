@@ -107,18 +107,19 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 @app.command()
 def selfcheck(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer trials: minutes, not half an hour.")
+        bool, typer.Option("--quick", help="6 trials and 6 replicates: minutes, not an hour.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Where its figures are written.")] = Path(
-        "selfcheck.csv"
-    ),
+    trials: Annotated[int, typer.Option(min=2, help="Trials a workload.")] = 60,
+    out: Annotated[Path, typer.Option(help="Where its figures go.")] = Path("selfcheck.csv"),
     seed: Annotated[int, typer.Option(help="Seed of the order of turns.")] = 0,
 ) -> None:
     """Measure the suite itself: false verdicts, planted slow-downs, overhead, freezing."""
-    from bench.live import console
+    from bench import live
     from bench.selfcheck import check
 
-    raise typer.Exit(check(quick=quick, out=out, seed=seed, console=console()))
+    trials, repeats = (6, 6) if quick else (trials, 20)
+    console = live.console()
+    raise typer.Exit(check(trials=trials, repeats=repeats, out=out, seed=seed, console=console))
 
 
 def main() -> None:

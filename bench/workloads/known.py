@@ -40,23 +40,24 @@ def loading(settings: Mapping[str, Any], context: Context) -> Work:
     from bench.workloads import loaders
     from bench.workloads.twice import PASS, TwiceEvery
 
-    context = dataclasses.replace(context, batch_size=PASS)
+    context = dataclasses.replace(context, batch_size=PASS // LOADER_WORKERS)
     make = loaders.SampleMaker(
         transform=loaders.usual_transform(context.image_size), seed=context.seed
     )
     files = loaders.JpegFiles(loaders.shuffled(context.images, context.seed), make)
     dataset = TwiceEvery(files, settings.get("twice_every", 0))
     batches = loaders.Batches(dataset, context, num_workers=LOADER_WORKERS)
+    # A pass of the planted rule is a batch of each worker: one period.
     return loaders.loading_work(batches, dict)
 
 
 def training(settings: Mapping[str, Any], context: Context) -> Work:
-    """A small training step on the CPU."""
+    """A small training step on one core; two threads would mostly wait for each other."""
     from bench.workloads.training import training_work
     from bench.workloads.twice import PASS, is_done_twice
 
     every = settings.get("twice_every", 0)
-    work = training_work(dataclasses.replace(context, device="cpu", batch_size=4, image_size=64))
+    work = training_work(dataclasses.replace(context, device="cpu", batch_size=4, image_size=32))
     step, done = work.step, 0
 
     def step_or_two() -> int:
