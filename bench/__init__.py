@@ -1,7 +1,16 @@
 """Measures what each well-known PyTorch training tip is worth on this machine.
 
-Layers, an arrow only points down: ``cli`` and ``pytest_plugin`` → ``session`` → ``reporting`` →
-``analysis`` → ``engine`` → ``tips`` → ``workloads`` → ``records`` → ``errors``.
+The layers, from the top; a module imports from those below it, never from above:
+
+- ``cli``, ``pytest_plugin``: the two ways in; ``live`` shows a run, ``selfcheck`` and
+  ``publishing`` are commands of their own
+- ``session``: one run from its options to its report
+- ``reporting``: from frames to what people read
+- ``analysis``: from turns to effects and verdicts; knows no torch
+- ``engine``: arms, turns, blocks, freezing, rounds; knows no tip by name
+- ``tips``: one file a tip
+- ``workloads``: images, decoders, loaders, models, training steps
+- ``records``: the CSV and JSON formats, the machine's identity
 """
 
 __version__ = "0.1.0"

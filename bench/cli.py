@@ -105,6 +105,26 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 @app.command()
+def publish(
+    run: Annotated[Path | None, typer.Argument(help="A run folder below results/local/.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether the README is current.")
+    ] = False,
+) -> None:
+    """Copy a run to results/<machine>/ and show it in the README; --check exits 1 when stale."""
+    from bench import publishing
+
+    if check:
+        if not publishing.readme_is_current():
+            print("The README does not show what its results say. Fix: python -m bench publish RUN")
+            raise typer.Exit(1)
+    elif run is None:
+        raise UserError("publish needs a run folder.", "python -m bench publish results/local/…")
+    else:
+        print(publishing.publish(run))
+
+
+@app.command()
 def selfcheck(
     quick: Annotated[
         bool, typer.Option("--quick", help="6 trials and 6 replicates: minutes, not an hour.")
