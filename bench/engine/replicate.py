@@ -301,6 +301,8 @@ def _peak(
             return answer
 
         ask(_build(bench, group, replicate, variant, settings))
+        if not group.workload.memory_of_build:
+            readings.clear()
         warmed_up: WarmedUp = ask(WarmUp(seconds=0.0))
         ran: Ran = ask(Run(steps=max(4, 2 * warmed_up.period_steps), with_evidence=True))
         return _Peak(bytes=max(readings) - empty, evidence=ran.evidence or {})

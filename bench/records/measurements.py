@@ -69,7 +69,7 @@ class Turn:
     build_seconds: float | None = None
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
-    accuracy: float | None = None
+    accuracy_percent: float | None = None
     file_bytes: int | None = None
     compressed_bytes: int | None = None
     voluntary_context_switches: int | None = None

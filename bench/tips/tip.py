@@ -35,6 +35,31 @@ HOST_MEMORY = Metric(
     aggregate="once",
     higher_is_better=False,
 )
+LATENCY_P50 = Metric(
+    name="latency_p50_seconds",
+    unit="s",
+    column="latency_p50_seconds",
+    aggregate="mean",
+    higher_is_better=False,
+)
+LATENCY_P99 = dataclasses.replace(
+    LATENCY_P50, name="latency_p99_seconds", column="latency_p99_seconds"
+)
+FILE_BYTES = Metric(
+    name="file_bytes",
+    unit="bytes",
+    column="file_bytes",
+    aggregate="once",
+    higher_is_better=False,
+)
+ACCURACY = Metric(
+    name="accuracy",
+    unit="points",
+    column="accuracy_percent",
+    aggregate="once",
+    kind="difference",
+    margin=0.5,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +88,7 @@ class Workload:
     not read; otherwise the arm is also run alone once a replicate for each scale (a fraction of
     the images), its peak memory is read, and with two scales the bytes of memory a byte of data
     are the slope between them. The scale is given to ``build`` as ``settings["scale"]``.
+    ``memory_of_build``: whether what building takes counts, or only what the work then holds.
     """
 
     name: str
@@ -71,6 +97,7 @@ class Workload:
     pinned: bool = False
     turn_seconds: float | None = None
     memory_scales: tuple[float, ...] = ()
+    memory_of_build: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
