@@ -78,6 +78,7 @@ class Turn:
     output_difference: float | None = None
     trace_bytes: int | None = None
     scaling_efficiency: float | None = None
+    equal_runs: float | None = None
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Turn))

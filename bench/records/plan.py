@@ -68,6 +68,8 @@ class PlannedWorkload:
     metrics: tuple[Metric, ...]
     seconds_a_replicate: float | None = None
     """Expected time of one replicate of all its arms."""
+    reason: str | None = None
+    """Why it is not measurable here, if it isn't, whatever the variant."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,13 @@ ACCURACY = Metric(
     kind="difference",
     margin=0.5,
 )
+GPU_MEMORY = Metric(
+    name="peak_gpu_allocated_bytes",
+    unit="bytes",
+    column="peak_gpu_allocated_bytes",
+    aggregate="mean",
+    higher_is_better=False,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,11 +96,13 @@ class Workload:
     the images), its peak memory is read, and with two scales the bytes of memory a byte of data
     are the slope between them. The scale is given to ``build`` as ``settings["scale"]``.
     ``memory_of_build``: whether what building takes counts, or only what the work then holds.
+    ``needs``: what the work needs with any variant.
     """
 
     name: str
     build: Callable[[Mapping[str, Any], Context], Work]
     metrics: tuple[Metric, ...]
+    needs: tuple[Need, ...] = ()
     pinned: bool = False
     turn_seconds: float | None = None
     memory_scales: tuple[float, ...] = ()
