@@ -44,6 +44,10 @@ def print_plan(
             all_of_it = len(names) == len(tip.variants)
             which = tip.id if all_of_it else f"{tip.id}: {', '.join(names)}"
             console.print(f"  [dim]not measurable here: {which}: {reason}[/dim]")
+        for workload in tip.workloads:
+            if workload.reason is not None:
+                which = f"{tip.id}, {workload.name}"
+                console.print(f"  [dim]not measurable here: {which}: {workload.reason}[/dim]")
 
 
 def print_verdicts(console: Console, plan: Plan, effects: Sequence[Effect]) -> None:
@@ -107,6 +111,9 @@ def print_catalogue(
         for name in names:
             reason = unmet.get((tip.id, name))
             console.print(f"    · {name}" + (f"  [dim]not here: {reason}[/dim]" if reason else ""))
+        for workload in tip.workloads:
+            if reason := unmet.get((tip.id, workload.name)):
+                console.print(f"    [dim]not here, on “{workload.name}”: {reason}[/dim]")
 
 
 def format_minutes(seconds: float) -> str:

@@ -167,9 +167,9 @@ class Runner:
     def _fill_entries(self) -> None:
         session = self.session
         reasons = {
-            (tip.id, variant.name): variant.reason
+            (tip.id, part.name): part.reason
             for tip in session.plan.tips
-            for variant in tip.variants
+            for part in (*tip.variants, *tip.workloads)
         }
         unreached = "it was not measured: " + (
             "the budget ended before" if session.end is End.BUDGET else "the run was stopped before"
@@ -177,7 +177,7 @@ class Runner:
         for entry in self.entries:
             entry.take(
                 session.turns(entry.tip, entry.workload, entry.variant),
-                reasons.get((entry.tip, entry.variant)),
+                reasons.get((entry.tip, entry.variant)) or reasons.get((entry.tip, entry.workload)),
                 unreached,
             )
 
@@ -196,6 +196,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--bench-data", type=Path, metavar="DIR", help="your own folder of images")
     group.addoption("--bench-out", type=Path, metavar="DIR", help="the run's folder")
     group.addoption("--bench-resume", type=Path, metavar="DIR", help="go on with this run")
+    group.addoption("--bench-model", metavar="NAME", help="torchvision's, or file.py:function")
+    group.addoption("--bench-image-size", type=int, default=224, help="side in pixels")
+    group.addoption("--bench-batch-size", type=int, help="64 on CUDA, 16 on the CPU by default")
+    group.addoption("--bench-device", metavar="NAME", help="cpu, cuda or cuda:1")
     group.addoption(
         "--bench-storage",
         type=Path,
@@ -216,7 +220,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         runner = Runner(config)
     except UserError as error:
-        _stop(error)
+        _stop(error, config)
     config.stash[_RUNNER] = runner
     if config.getoption("benchmark_json") is None:
         config.option.benchmark_json = _RunFile(runner)
@@ -233,6 +237,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "entry" not in metafunc.fixturenames:
         return
     runner = metafunc.config.stash.get(_RUNNER, None)
+    try:
+        entries = runner.collected() if runner else []
+    except UserError as error:
+        _stop(error, metafunc.config)
     metafunc.parametrize(
         "entry",
         [
@@ -243,7 +251,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                     group=f"{entry.tip}: {entry.workload}", timer=entry.replay
                 ),
             )
-            for entry in (runner.collected() if runner else [])
+            for entry in entries
         ],
     )
 
@@ -275,7 +283,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     try:
         complete = runner.measure()
     except UserError as error:
-        _stop(error)
+        _stop(error, session.config)
     finally:
         if capture:
             capture.resume_global_capture()
@@ -304,8 +312,10 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
         )
 
 
-def _stop(error: UserError) -> NoReturn:
+def _stop(error: UserError, config: pytest.Config) -> NoReturn:
     """End pytest with the error's two lines and exit code 2."""
+    if capture := config.pluginmanager.getplugin("capturemanager"):
+        capture.suspend_global_capture(in_=True)
     print(error, file=sys.stderr)
     warnings.filterwarnings("ignore", "Not saving anything, no benchmarks have been run!")
     pytest.exit("nothing was measured", returncode=2)
@@ -333,5 +343,9 @@ def _options(config: pytest.Config) -> Options:
         out=config.getoption("bench_out"),
         resume=config.getoption("bench_resume"),
         storage=tuple(config.getoption("bench_storage")),
+        model=config.getoption("bench_model"),
+        image_size=config.getoption("bench_image_size"),
+        batch_size=config.getoption("bench_batch_size"),
+        device=config.getoption("bench_device"),
         tips=tuple(tips.split(",")) if (tips := config.getoption("bench_tips")) else (),
     )

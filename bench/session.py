@@ -42,9 +42,10 @@ from bench.records.measurements import (
 from bench.records.plan import Plan, PlannedTip, PlannedVariant, PlannedWorkload, write_plan
 from bench.records.run_folder import RunFolder
 from bench.tips import catalogue
-from bench.tips.tip import Tip, Variant
+from bench.tips.tip import Tip, Variant, Workload
 from bench.workloads.corpus import checksum, prepare
 from bench.workloads.device import probe
+from bench.workloads.models import model_label, model_name, problem_with, with_absolute_path
 from bench.workloads.scan import scan
 from bench.workloads.work import Context, Images
 
@@ -105,6 +106,13 @@ class Options:
     out: Path | None = None
     resume: Path | None = None
     storage: tuple[Path, ...] = ()
+    model: str | None = None
+    """As ``bench.workloads.models.build_model`` takes it; None for the device's default one."""
+    image_size: int = 224
+    batch_size: int | None = None
+    """None: 64 on CUDA, 16 on the CPU."""
+    device: str | None = None
+    """None: the GPU where CUDA works, the CPU elsewhere."""
     tips: tuple[str, ...] = ()
     """Only these tips; empty for all."""
 
@@ -133,12 +141,22 @@ class Session:
             plan = folder.read_plan()
             self._resumed = folder, plan
             options = dataclasses.replace(
-                options, profile=plan.profile, seed=plan.seed, margin=plan.margin
+                options,
+                profile=plan.profile,
+                seed=plan.seed,
+                margin=plan.margin,
+                model=_resumed_model(plan, options.model),
+                image_size=plan.image_size,
+                batch_size=plan.batch_size,
+                device=plan.device,
             )
         if options.profile not in PROFILES:
             raise UserError(
                 f"There is no profile {options.profile!r}.", f"Choose one of {', '.join(PROFILES)}."
             )
+        for name, value in (("image", options.image_size), ("batch", options.batch_size)):
+            if value is not None and value < 1:
+                raise UserError(f"--{name}-size {value} is below 1.", "Give a whole number.")
         _check_tips(options.tips)
         if options.out is not None:
             RunFolder.refuse_used(options.out)
@@ -167,7 +185,12 @@ class Session:
 
     @functools.cached_property
     def _probed(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.processes.call(probe, cores=self.cores)
+        found: dict[str, Any] = self.processes.call(probe, self.options.device, cores=self.cores)
+        wanted = self.options.device
+        if wanted is not None and wanted != found["device"]:
+            raise UserError(
+                f"--device {wanted}: {found['cuda_reason']}.", "Leave --device out, or give cpu."
+            )
         return found
 
     @functools.cached_property
@@ -185,18 +208,28 @@ class Session:
 
     @functools.cached_property
     def context(self) -> Context:
-        """What the arms are told, without the images: enough for the catalogue."""
-        on_cuda = self.device["device"] == "cuda"
+        """What the arms are told, without the images: enough for the catalogue.
+
+        Raises UserError for a device or a model that there isn't.
+        """
+        options, on_cuda = self.options, self.device["device"] != "cpu"
+        model = None if options.model is None else with_absolute_path(options.model)
+        if model is not None and (
+            problem := self.processes.call(problem_with, model, cores=self.cores)
+        ):
+            raise problem
         return Context(
             images=_NO_IMAGES,
             cache=machine.cache_folder(),
-            seed=self.options.seed,
+            seed=options.seed,
             threads=machine.usable_cores(),
             cores=machine.usable_cores(),
             physical_cores=machine.physical_cores(),
             device=self.device["device"],
-            batch_size=64 if on_cuda else 16,
-            storage=self.options.storage,
+            batch_size=options.batch_size or (64 if on_cuda else 16),
+            image_size=options.image_size,
+            model=model,
+            storage=options.storage,
         )
 
     @functools.cached_property
@@ -215,7 +248,7 @@ class Session:
         unmet: dict[tuple[str, str], str] = {}
         for tip in tips:
             try:
-                reasons = self.processes.call(_unmet, tip, self.context, cores=self.cores)
+                reasons = self.processes.call(_unmet, tip.variants, self.context, cores=self.cores)
             except ArmFailed as failure:
                 reasons = {v.name: f"its needs cannot be seen: {failure}" for v in tip.variants}
             if tip.baseline.name in reasons:
@@ -226,6 +259,17 @@ class Session:
                 reasons[tip.baseline.name] = f"nothing to compare it with here: {first}"
             unmet |= {(tip.id, name): reason for name, reason in reasons.items()}
         return unmet
+
+    def unmet_workloads(self, tips: Sequence[Tip]) -> dict[tuple[str, str], str]:
+        """Why workloads cannot be measured here with any variant: (tip, workload) → reason."""
+        return {
+            (tip.id, name): reason
+            for tip in tips
+            if any(workload.needs for workload in tip.workloads)
+            for name, reason in self.processes.call(
+                _unmet, tip.workloads, self.context, cores=self.cores
+            ).items()
+        }
 
     def prepare(self, selected: Collection[tuple[str, str]]) -> Plan:
         """Prepare the images, find out what is measurable, make the run folder, write the plan.
@@ -250,7 +294,7 @@ class Session:
             _check_same(plan, self.context.images, environment, folder)
             self._turns = read_turns(folder.measurements) if folder.measurements.exists() else []
         else:
-            plan = self.new_plan(tips, self.unmet_needs(tips))
+            plan = self.new_plan(tips, self.unmet_needs(tips) | self.unmet_workloads(tips))
             folder = RunFolder.new(
                 self.options.out, results=RESULTS, machine_name=environment["machine_name"]
             )
@@ -258,15 +302,16 @@ class Session:
             folder.write_environment(environment)
         self.folder, self.plan, self.is_prepared = folder, plan, True
         unmet = {
-            (tip.id, variant.name)
+            (tip.id, part.name)
             for tip in plan.tips
-            for variant in tip.variants
-            if variant.reason is not None
+            for part in (*tip.variants, *tip.workloads)
+            if part.reason is not None
         }
         self._groups = [
             Group(tip=tip, workload=workload, variants=measurable)
             for tip in tips
             for workload in tip.workloads
+            if (tip.id, workload.name) not in unmet
             if (measurable := tuple(v for v in tip.variants if (tip.id, v.name) not in unmet))
         ]
         self._standings = {
@@ -398,7 +443,7 @@ class Session:
             most_replicates=max(profile.policy.most, profile.policy.primary),
             blocks=profile.pace.blocks,
             turn_seconds=profile.pace.turn_seconds,
-            model=context.model,
+            model=model_label(model_name(context)),
             batch_size=context.batch_size,
             image_size=context.image_size,
             threads=context.threads,
@@ -415,13 +460,17 @@ class Session:
             options={
                 "budget_seconds": self.options.budget_seconds,
                 "own_images": self.options.data is not None,
+                "own_model": self.options.model is not None,
                 "storage_places": len(self.options.storage),
             },
         )
 
 
 def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
-    """What the plan says of a tip; ``unmet``: (tip, variant) → why it isn't measurable here."""
+    """What the plan says of a tip.
+
+    ``unmet``: (tip, variant or workload) → why it isn't measurable here.
+    """
     return PlannedTip(
         id=tip.id,
         section=tip.section,
@@ -440,7 +489,11 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
             for variant in tip.variants
         ),
         workloads=tuple(
-            PlannedWorkload(name=workload.name, metrics=workload.metrics)
+            PlannedWorkload(
+                name=workload.name,
+                metrics=workload.metrics,
+                reason=unmet.get((tip.id, workload.name)),
+            )
             for workload in tip.workloads
         ),
     )
@@ -481,14 +534,27 @@ def _check_tips(chosen: Sequence[str]) -> None:
             raise UserError(f"There is no tip {name!r}.{meant}", f"Choose from {', '.join(known)}.")
 
 
-def _unmet(tip: Tip, context: Context) -> dict[str, str]:
-    """Inside a process of its own: each variant's first need that is not met."""
+def _unmet(parts: Sequence[Variant] | Sequence[Workload], context: Context) -> dict[str, str]:
+    """Inside a process of its own: the first need of each part of a tip that is not met."""
     found = {}
-    for variant in tip.variants:
-        reasons = (need(context) for need in variant.needs)
+    for part in parts:
+        reasons = (need(context) for need in part.needs)
         if reason := next((reason for reason in reasons if reason), None):
-            found[variant.name] = reason
+            found[part.name] = reason
     return found
+
+
+def _resumed_model(plan: Plan, given: str | None) -> str | None:
+    """The model that a run goes on with; a file is not named in full in its plan."""
+    if not plan.options.get("own_model"):
+        return None
+    if given is None and not plan.model.partition(":")[0].endswith(".py"):
+        return plan.model
+    if given is None or model_label(given) != plan.model:
+        raise UserError(
+            f"The run trained {plan.model}.", f"Give the same again: --model path/to/{plan.model}"
+        )
+    return given
 
 
 def _scan(folder: Path, limit: int, seed: int) -> Images | UserError:

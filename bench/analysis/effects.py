@@ -67,7 +67,11 @@ def unmeasured(
         & (measurements["workload"] == workload.name)
         & (measurements["status"] != "ok")
     ]
-    planned = [(variant.name, variant.reason) for variant in tip.variants if variant.reason]
+    planned = [
+        (variant.name, reason)
+        for variant in tip.variants
+        if (reason := variant.reason or workload.reason)
+    ]
     found: dict[str, tuple[Literal["failed", "not measurable here"], str]] = {
         variant: ("not measurable here", reason) for variant, reason in planned
     }

@@ -233,7 +233,9 @@ def _failure(error: Exception) -> Failed:
             return Failed(reason="the work ran dry: fewer samples than asked for", kind="work")
     first_line = str(error).strip().partition("\n")[0]
     reason = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
-    out_of_memory = isinstance(error, MemoryError) or "out of memory" in first_line.lower()
+    out_of_memory = isinstance(error, MemoryError) or any(
+        sign in first_line.lower() for sign in ("out of memory", "can't allocate memory")
+    )
     return Failed(reason=reason, kind="memory" if out_of_memory else "error")
 
 

@@ -129,7 +129,7 @@ def _take_turns(
     seats: list[_Seat] = []
     failed: set[str] = set()
     cores = _cores(bench, group, replicate)
-    monitor = Monitor(cores, bench.gpu if bench.context.device == "cuda" else None)
+    monitor = Monitor(cores, bench.gpu if bench.context.device.startswith("cuda") else None)
     try:
         for variant in variants:
             try:

@@ -114,7 +114,7 @@ class Plan:
     most_replicates: int
     blocks: int
     turn_seconds: float
-    model: str | None
+    model: str
     batch_size: int
     image_size: int
     threads: int
