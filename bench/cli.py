@@ -56,6 +56,13 @@ def run(
     image_size: ImageSizeOption = 224,
     batch_size: BatchSizeOption = None,
     device: DeviceOption = None,
+    nnodes: Annotated[int, typer.Option(help="Machines that take part, for `ddp_cpu`.")] = 1,
+    node_rank: Annotated[
+        int, typer.Option(help="Which one this is; 0 measures, the others take part.")
+    ] = 0,
+    rdzv_endpoint: Annotated[
+        str | None, typer.Option(help="Where they meet: HOST:PORT of node 0.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; results/local/… by default.")
     ] = None,
@@ -80,6 +87,9 @@ def run(
             image_size=image_size,
             batch_size=batch_size,
             device=device,
+            nnodes=nnodes,
+            node_rank=node_rank,
+            rdzv_endpoint=rdzv_endpoint,
             tips=tuple(tips.split(",")) if tips is not None else (),
         )
     )
@@ -95,6 +105,9 @@ def run(
         "image-size": image_size,
         "batch-size": batch_size,
         "device": device,
+        "nnodes": nnodes,
+        "node-rank": node_rank,
+        "rdzv-endpoint": rdzv_endpoint,
         "out": out,
     }
     arguments = [f"--bench-{name}={value}" for name, value in chosen.items() if value is not None]

@@ -142,6 +142,8 @@ class Runner:
     def measure(self) -> bool:
         """Measure the selected entries and write the report; False when it was interrupted."""
         session = self.session
+        if session.options.node_rank > 0:
+            return self._serve()
         try:
             plan = session.prepare({(entry.tip, entry.variant) for entry in self.entries})
             live.print_plan(self.console, plan, session.device, session.expected_seconds)
@@ -163,6 +165,19 @@ class Runner:
         live.print_verdicts(self.console, session.plan, effects)
         self.console.print(f"\nReport: {session.folder.report}")
         return session.end is not None
+
+    def _serve(self) -> bool:
+        """Take part as another node than the first, which has the results."""
+        rank, nnodes = self.session.options.node_rank, self.session.options.nnodes
+        self.console.print(f"Node {rank} of {nnodes} (from 0): taking part until node 0 is done.")
+        try:
+            jobs = self.session.serve()
+        finally:
+            self.close()
+        self.console.print(f"Node 0 is done and has the results; {jobs} jobs ran here too.")
+        for entry in self.entries:
+            entry.reason = "node 0 has the results"
+        return True
 
     def _fill_entries(self) -> None:
         session = self.session
@@ -200,6 +215,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--bench-image-size", type=int, default=224, help="side in pixels")
     group.addoption("--bench-batch-size", type=int, help="64 on CUDA, 16 on the CPU by default")
     group.addoption("--bench-device", metavar="NAME", help="cpu, cuda or cuda:1")
+    group.addoption("--bench-nnodes", type=int, default=1, help="machines that take part")
+    group.addoption("--bench-node-rank", type=int, default=0, help="which one this is")
+    group.addoption("--bench-rdzv-endpoint", metavar="HOST:PORT", help="where they meet")
     group.addoption(
         "--bench-storage",
         type=Path,
@@ -347,5 +365,8 @@ def _options(config: pytest.Config) -> Options:
         image_size=config.getoption("bench_image_size"),
         batch_size=config.getoption("bench_batch_size"),
         device=config.getoption("bench_device"),
+        nnodes=config.getoption("bench_nnodes"),
+        node_rank=config.getoption("bench_node_rank"),
+        rdzv_endpoint=config.getoption("bench_rdzv_endpoint"),
         tips=tuple(tips.split(",")) if (tips := config.getoption("bench_tips")) else (),
     )

@@ -46,12 +46,15 @@ from bench.tips.tip import Tip, Variant, Workload
 from bench.workloads.corpus import checksum, prepare
 from bench.workloads.device import probe
 from bench.workloads.models import model_label, model_name, problem_with, with_absolute_path
+from bench.workloads.ranks import nodes
+from bench.workloads.ranks.stores import host_and_port
 from bench.workloads.scan import scan
 from bench.workloads.work import Context, Images
 
 RESULTS = ROOT / "results"
 _NO_IMAGES = Images(name="", folder=Path(), paths=(), labels=(), total_bytes=0)
 _PREPARE_SECONDS = 1800.0
+_SERVE_SECONDS = 7 * 86400.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,10 @@ class Options:
     """None: 64 on CUDA, 16 on the CPU."""
     device: str | None = None
     """None: the GPU where CUDA works, the CPU elsewhere."""
+    nnodes: int = 1
+    node_rank: int = 0
+    """0: the machine that measures; the others take part until it is done."""
+    rdzv_endpoint: str | None = None
     tips: tuple[str, ...] = ()
     """Only these tips; empty for all."""
 
@@ -158,6 +165,7 @@ class Session:
             if value is not None and value < 1:
                 raise UserError(f"--{name}-size {value} is below 1.", "Give a whole number.")
         _check_tips(options.tips)
+        _check_nodes(options)
         if options.out is not None:
             RunFolder.refuse_used(options.out)
         self.options = options
@@ -230,6 +238,9 @@ class Session:
             image_size=options.image_size,
             model=model,
             storage=options.storage,
+            gpus=self.device["gpu_count"],
+            nnodes=options.nnodes,
+            rdzv_endpoint=options.rdzv_endpoint,
         )
 
     @functools.cached_property
@@ -350,6 +361,28 @@ class Session:
             return self.end
         finally:
             writer.close()
+            if self.options.nnodes > 1:
+                self.processes.call(nodes.dismiss, self.context, cores=self.cores)
+
+    def serve(self) -> int:
+        """Take part in what the first node measures until it is done; how many jobs there were.
+
+        Raises UserError when the first node is not heard of.
+        """
+        try:
+            jobs: int = self.processes.call(
+                nodes.serve,
+                self.context,
+                self.options.node_rank,
+                cores=self.cores,
+                timeout=_SERVE_SECONDS,
+            )
+        except ArmFailed as failure:
+            raise UserError(
+                f"This node cannot take part: {failure}",
+                "Type the same command on every node, with its own --node-rank.",
+            ) from failure
+        return jobs
 
     def bench(self, run_id: str, record: Callable[[Turn], None]) -> Bench:
         """What the engine needs to measure replicates on this machine."""
@@ -532,6 +565,27 @@ def _check_tips(chosen: Sequence[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"There is no tip {name!r}.{meant}", f"Choose from {', '.join(known)}.")
+
+
+def _check_nodes(options: Options) -> None:
+    if not 0 <= options.node_rank < options.nnodes:
+        raise UserError(
+            f"--node-rank {options.node_rank} is not among {options.nnodes} nodes (--nnodes).",
+            "Nodes are counted from 0.",
+        )
+    if options.nnodes == 1 and options.rdzv_endpoint is None:
+        return
+    try:
+        host_and_port(options.rdzv_endpoint or "")
+        is_right = options.nnodes > 1
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise UserError(
+            f"--nnodes {options.nnodes} with --rdzv-endpoint {options.rdzv_endpoint}: "
+            "several nodes need a place to meet, and one needs none.",
+            "Give --nnodes 2 or more and, on every node, the first one's --rdzv-endpoint HOST:PORT.",
+        )
 
 
 def _unmet(parts: Sequence[Variant] | Sequence[Workload], context: Context) -> dict[str, str]:

@@ -78,6 +78,7 @@ class Turn:
     output_difference: float | None = None
     trace_bytes: int | None = None
     scaling_efficiency: float | None = None
+    peak_bytes_a_gpu: int | None = None
     equal_runs: float | None = None
 
 
