@@ -2,7 +2,8 @@
 
 Two phases. After collection the selected variants are measured in rounds, with a live progress;
 then the tests run, and each hands its variant's recorded durations to its ``benchmark`` fixture,
-fails, or is skipped with the variant's reason.
+fails, or is skipped with the variant's reason. A check's question passes, with a warning where its
+answer is a warning, and is an expected failure where the machine fails it: that is a finding.
 """
 
 import dataclasses
@@ -19,10 +20,11 @@ import pytest
 from bench import live
 from bench.engine.rounds import End
 from bench.errors import UserError
-from bench.records.measurements import Turn
+from bench.records.measurements import CHECK, Turn
 from bench.session import Options, Session, parse_budget
 
 CATALOGUE = Path(__file__).with_name("test_tips.py")
+_UNTIMED = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all")
 _NOT_MEASURING = ("collectonly", "setuponly", "setupplan", "setupshow", "benchmark_skip")
 
 
@@ -64,6 +66,8 @@ class Entry:
     variant: str
     replay: Replay = dataclasses.field(default_factory=Replay)
     status: str = "not measurable here"
+    verdict: str | None = None
+    """A check's answer."""
     reason: str = "it was not measured: measuring was switched off"
     durations: list[float] = dataclasses.field(default_factory=list)
     extra_info: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -71,11 +75,15 @@ class Entry:
     def take(self, turns: Sequence[Turn], reason: str | None, unreached: str) -> None:
         """Fill in what was recorded; ``reason``: why the plan has it as not measurable."""
         timed = [turn for turn in turns if turn.seconds is not None and turn.samples]
+        answered = [turn for turn in turns if turn.verdict is not None]
         failures = [turn for turn in turns if turn.status == "failed"]
         if failures:
             self.status, self.reason = "failed", failures[0].reason or "failed"
         elif reason is not None:
             self.status, self.reason = "not measurable here", reason
+        elif answered:
+            self.status, self.verdict = "answered", answered[-1].verdict
+            self.reason = answered[-1].reason or ""
         elif not timed:
             self.status, self.reason = "not measurable here", unreached
         else:
@@ -129,12 +137,12 @@ class Runner:
             self.session.__exit__()
 
     def collected(self) -> list[Entry]:
-        """An entry for each tip, workload and variant of the catalogue on this machine."""
+        """An entry for each tip, workload and variant on this machine, and for each question."""
         if self._collected is None:
             self._collected = [
-                Entry(tip=tip.id, workload=workload.name, variant=variant.name)
+                Entry(tip=tip.id, workload=workload, variant=variant.name)
                 for tip in self.open().tips
-                for workload in tip.workloads
+                for workload in [w.name for w in tip.workloads] or [CHECK]
                 for variant in tip.variants
             ]
         return self._collected
@@ -265,8 +273,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(
                 entry,
                 id=f"{entry.tip}-{entry.workload}-{entry.variant}",
-                marks=pytest.mark.benchmark(
-                    group=f"{entry.tip}: {entry.workload}", timer=entry.replay
+                marks=(
+                    pytest.mark.benchmark(
+                        group=f"{entry.tip}: {entry.workload}", timer=entry.replay
+                    ),
+                    # A question has no duration, so it gets no row from pytest-benchmark.
+                    *([_UNTIMED] if entry.workload == CHECK else []),
                 ),
             )
             for entry in entries

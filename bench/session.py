@@ -19,6 +19,7 @@ from bench import reporting
 from bench.analysis.effects import effects
 from bench.analysis.stopping import is_narrow_enough
 from bench.engine import clock
+from bench.engine.checks import answer_row, run_checks
 from bench.engine.nvml import Gpu
 from bench.engine.processes import ROOT, ArmFailed, Processes
 from bench.engine.replicate import Bench, Group, Pace
@@ -34,6 +35,7 @@ from bench.errors import UserError
 from bench.records import machine
 from bench.records.effects import Effect, write_effects
 from bench.records.measurements import (
+    CHECK,
     MeasurementWriter,
     Turn,
     read_measurements,
@@ -214,6 +216,11 @@ class Session:
             "driver_version": driver
         }
 
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The machine and its software, as ``environment.json`` holds them."""
+        return machine.environment(self.device)
+
     @functools.cached_property
     def context(self) -> Context:
         """What the arms are told, without the images: enough for the catalogue.
@@ -233,6 +240,7 @@ class Session:
             threads=machine.usable_cores(),
             cores=machine.usable_cores(),
             physical_cores=machine.physical_cores(),
+            torch_threads=self.device["default_threads"],
             device=self.device["device"],
             batch_size=options.batch_size or (64 if on_cuda else 16),
             image_size=options.image_size,
@@ -241,6 +249,7 @@ class Session:
             gpus=self.device["gpu_count"],
             nnodes=options.nnodes,
             rdzv_endpoint=options.rdzv_endpoint,
+            stopwatch=clock.stopwatch,
         )
 
     @functools.cached_property
@@ -262,12 +271,8 @@ class Session:
                 reasons = self.processes.call(_unmet, tip.variants, self.context, cores=self.cores)
             except ArmFailed as failure:
                 reasons = {v.name: f"its needs cannot be seen: {failure}" for v in tip.variants}
-            if tip.baseline.name in reasons:
-                because = f"its baseline is not measurable here: {reasons[tip.baseline.name]}"
-                reasons = {v.name: reasons.get(v.name, because) for v in tip.variants}
-            elif len(reasons) == len(tip.variants) - 1:
-                first = next(iter(reasons.values()))
-                reasons[tip.baseline.name] = f"nothing to compare it with here: {first}"
+            if not tip.is_check:
+                reasons = _without_partner(tip, reasons)
             unmet |= {(tip.id, name): reason for name, reason in reasons.items()}
         return unmet
 
@@ -285,21 +290,23 @@ class Session:
     def prepare(self, selected: Collection[tuple[str, str]]) -> Plan:
         """Prepare the images, find out what is measurable, make the run folder, write the plan.
 
-        ``selected``: (tip, variant) pairs; baselines are always added. Raises UserError for a
+        ``selected``: (tip, variant) pairs; baselines are added. Raises UserError for a
         folder of images or a run folder that cannot be used.
         """
         tips = [
             dataclasses.replace(
                 tip,
                 variants=tuple(
-                    v for v in tip.variants if v is tip.baseline or (tip.id, v.name) in selected
+                    v
+                    for v in tip.variants
+                    if (tip.id, v.name) in selected or (v is tip.baseline and not tip.is_check)
                 ),
             )
             for tip in self.tips
             if any(tip_id == tip.id for tip_id, _ in selected)
         ]
         self.context = dataclasses.replace(self.context, images=self.images())
-        environment = machine.environment(self.device)
+        environment = self.environment
         if self._resumed:
             folder, plan = self._resumed
             _check_same(plan, self.context.images, environment, folder)
@@ -325,8 +332,22 @@ class Session:
             if (tip.id, workload.name) not in unmet
             if (measurable := tuple(v for v in tip.variants if (tip.id, v.name) not in unmet))
         ]
+        self._checks = [
+            (tip, unanswered)
+            for tip in tips
+            if tip.is_check
+            and (
+                unanswered := [
+                    v
+                    for v in tip.variants
+                    if (tip.id, v.name) not in unmet and not self.turns(tip.id, CHECK, v.name)
+                ]
+            )
+        ]
+        pace = self.profile.pace
         self._standings = {
-            group.key: _standing(self._turns, group, plan.blocks) for group in self._groups
+            group.key: _standing(self._turns, group, pace.blocks_of(group.workload))
+            for group in self._groups
         }
         self.resumed_replicates = sum(
             standing.done.get(group.tip.baseline.name, 0)
@@ -346,11 +367,17 @@ class Session:
         )
 
     def measure(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> End:
-        """Measure in rounds; every finished turn is in ``measurements.csv`` when it ends."""
+        """Ask the checks' questions, then measure in rounds.
+
+        Every answer and every finished turn is in ``measurements.csv`` when it ends.
+        """
         writer = MeasurementWriter(self.folder.measurements)
         try:
+            bench = self.bench(self.plan.run_id, functools.partial(self._record, writer))
+            for tip, questions in self._checks:
+                run_checks(bench, tip, questions)
             self.end = run_rounds(
-                self.bench(self.plan.run_id, functools.partial(self._record, writer)),
+                bench,
                 self._groups,
                 self.profile.policy,
                 standings=self._standings,
@@ -384,6 +411,18 @@ class Session:
             ) from failure
         return jobs
 
+    def answers(self, tip: Tip) -> list[Turn]:
+        """Ask the questions of a check outside a run: a row each, also for what can't be asked."""
+        unmet = self.unmet_needs([tip])
+        found: dict[str, Turn] = {}
+        bench = self.bench("", lambda turn: found.update({turn.variant: scrubbed(turn)}))
+        run_checks(bench, tip, [v for v in tip.variants if (tip.id, v.name) not in unmet])
+        return [
+            found.get(v.name)
+            or answer_row(bench, tip, v, status="not measurable here", reason=unmet[tip.id, v.name])
+            for v in tip.variants
+        ]
+
     def bench(self, run_id: str, record: Callable[[Turn], None]) -> Bench:
         """What the engine needs to measure replicates on this machine."""
         return Bench(
@@ -411,9 +450,7 @@ class Session:
         return conclude(self.folder)
 
     def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
-        evidence = None if turn.evidence is None else json.loads(scrub(json.dumps(turn.evidence)))
-        reason = None if turn.reason is None else scrub(turn.reason)
-        turn = dataclasses.replace(turn, evidence=evidence, reason=reason)
+        turn = scrubbed(turn)
         self._turns.append(turn)
         writer.append(turn)
 
@@ -514,7 +551,7 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
         variants=tuple(
             PlannedVariant(
                 name=variant.name,
-                is_baseline=variant is tip.baseline,
+                is_baseline=variant is tip.baseline and not tip.is_check,
                 is_recommended=variant.recommended,
                 is_exploratory=variant.exploratory,
                 reason=unmet.get((tip.id, variant.name)),
@@ -526,6 +563,7 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
                 name=workload.name,
                 metrics=workload.metrics,
                 reason=unmet.get((tip.id, workload.name)),
+                blocks=workload.blocks,
             )
             for workload in tip.workloads
         ),
@@ -542,6 +580,13 @@ def conclude(folder: RunFolder) -> list[Effect]:
     write_effects(folder.effects, found)
     reporting.write(folder.path, plan, environment, measurements, found)
     return found
+
+
+def scrubbed(turn: Turn) -> Turn:
+    """``turn`` without paths, names and hosts in its texts."""
+    evidence = None if turn.evidence is None else json.loads(scrub(json.dumps(turn.evidence)))
+    reason = None if turn.reason is None else scrub(turn.reason)
+    return dataclasses.replace(turn, evidence=evidence, reason=reason)
 
 
 def scrub(text: str) -> str:
@@ -609,6 +654,17 @@ def _resumed_model(plan: Plan, given: str | None) -> str | None:
             f"The run trained {plan.model}.", f"Give the same again: --model path/to/{plan.model}"
         )
     return given
+
+
+def _without_partner(tip: Tip, unmet: dict[str, str]) -> dict[str, str]:
+    """``unmet`` with what that leaves nothing to compare with: an effect needs a pair."""
+    if tip.baseline.name in unmet:
+        because = f"its baseline is not measurable here: {unmet[tip.baseline.name]}"
+        return {v.name: unmet.get(v.name, because) for v in tip.variants}
+    if len(unmet) == len(tip.variants) - 1:
+        first = next(iter(unmet.values()))
+        return unmet | {tip.baseline.name: f"nothing to compare it with here: {first}"}
+    return unmet
 
 
 def _scan(folder: Path, limit: int, seed: int) -> Images | UserError:

@@ -40,6 +40,14 @@ class Pace:
     turn_seconds: float
     warm_up_seconds: float
 
+    def blocks_of(self, workload: Workload) -> int:
+        """How many blocks a replicate of ``workload`` has."""
+        return self.blocks if workload.blocks is None else workload.blocks
+
+    def turn_seconds_of(self, workload: Workload) -> float:
+        """About how long a turn of ``workload`` is."""
+        return self.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
+
 
 @dataclasses.dataclass(kw_only=True)
 class Bench:
@@ -140,10 +148,10 @@ def _take_turns(
                 _record_failure(bench, group, replicate, variant, failure.reason)
                 failed.add(variant.name)
         goal = samples_a_turn(
-            [seat.warmed_up for seat in seats], _turn_seconds(bench.pace, group.workload)
+            [seat.warmed_up for seat in seats], bench.pace.turn_seconds_of(group.workload)
         )
         order = random.Random(f"{bench.context.seed}/{group.key}/{replicate}")
-        for block in range(bench.pace.blocks):
+        for block in range(bench.pace.blocks_of(group.workload)):
             samples: dict[str, int] = {}
             for position, seat in enumerate(order.sample(seats, len(seats))):
                 own_processes = sum(len(other.arm.members) for other in seats)
@@ -345,10 +353,6 @@ def _cores(bench: Bench, group: Group, replicate: int) -> tuple[int, ...]:
     if group.workload.pinned:
         return (bench.cores[replicate % len(bench.cores)],)
     return bench.cores
-
-
-def _turn_seconds(pace: Pace, workload: Workload) -> float:
-    return pace.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
 
 
 def _record_failure(

@@ -70,6 +70,8 @@ class PlannedWorkload:
     """Expected time of one replicate of all its arms."""
     reason: str | None = None
     """Why it is not measurable here, if it isn't, whatever the variant."""
+    blocks: int | None = None
+    """Blocks a replicate, where the workload has a number of its own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,11 @@ class PlannedTip:
     note: str
     variants: tuple[PlannedVariant, ...]
     workloads: tuple[PlannedWorkload, ...]
+
+    @property
+    def is_check(self) -> bool:
+        """Whether the tip is answered instead of measured."""
+        return not self.workloads
 
     @property
     def baseline(self) -> PlannedVariant:
@@ -124,6 +131,10 @@ class Plan:
     tips: tuple[PlannedTip, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The options that the run was started with, without paths."""
+
+    def blocks_of(self, workload: PlannedWorkload) -> int:
+        """How many blocks a replicate of ``workload`` has."""
+        return self.blocks if workload.blocks is None else workload.blocks
 
     def pairs(self) -> Iterator[tuple[PlannedTip, PlannedWorkload, PlannedVariant]]:
         """Every planned (tip, workload, variant), in the catalogue's order."""

@@ -8,7 +8,8 @@ def probe(wanted: str | None = None) -> dict[str, Any]:
 
     ``wanted``: "cpu", "cuda" or one of several GPUs ("cuda:1"); None for CUDA where it works.
     ``cuda_reason`` says why CUDA cannot be used, and is None where it can. ``gpu_uuid`` finds the
-    same GPU in NVML; it names the machine, so it must not be published.
+    same GPU in NVML; it names the machine, so it must not be published. ``default_threads`` is
+    what torch chose, as long as nobody has set a number in this process.
     """
     import torch
 
@@ -21,6 +22,7 @@ def probe(wanted: str | None = None) -> dict[str, Any]:
         "gpu_memory_bytes": None,
         "gpu_capability": None,
         "cuda_reason": None,
+        "default_threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }
     if wanted == "cpu":
