@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -389,7 +389,9 @@ class Session:
         finally:
             writer.close()
             if self.options.nnodes > 1:
-                self.processes.call(nodes.dismiss, self.context, cores=self.cores)
+                # A node that cannot be told stops by itself after a while.
+                with suppress(ArmFailed):
+                    self.processes.call(nodes.dismiss, self.context, cores=self.cores)
 
     def serve(self) -> int:
         """Take part in what the first node measures until it is done; how many jobs there were.

@@ -13,7 +13,7 @@ from bench.workloads.ranks.rank import answer_key, order_key
 from bench.workloads.work import Context, TreatmentNotApplied, Work, WorkFailed
 
 _PATIENCE_SECONDS = 100.0
-"""Below the time that an arm has for an answer, so that a silent rank is a failure with a reason."""
+"""Less than an arm has for its answer, so that a silent rank is a failure with a reason."""
 _LOOK_SECONDS = 0.5
 _CAUSE_SECONDS = 2.0
 _ENDING_SECONDS = 1.0
