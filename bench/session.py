@@ -631,7 +631,7 @@ def _check_nodes(options: Options) -> None:
         raise UserError(
             f"--nnodes {options.nnodes} with --rdzv-endpoint {options.rdzv_endpoint}: "
             "several nodes need a place to meet, and one needs none.",
-            "Give --nnodes 2 or more and, on every node, the first one's --rdzv-endpoint HOST:PORT.",
+            "Give --nnodes above 1 and, on every node, the first one's --rdzv-endpoint HOST:PORT.",
         )
 
 
