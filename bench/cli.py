@@ -25,6 +25,20 @@ StorageOption = Annotated[
     typer.Option(help="A place to compare in the tip `storage`, the baseline first; repeatable."),
 ]
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A classification model of torchvision's, module:function or path/to/file.py:function."
+    ),
+]
+ImageSizeOption = Annotated[int, typer.Option(help="Side of the images in pixels.")]
+BatchSizeOption = Annotated[
+    int | None, typer.Option(help="Images a batch; 64 on CUDA, 16 on the CPU by default.")
+]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU where there is one by default.")
+]
+
 
 @app.command()
 def run(
@@ -38,6 +52,17 @@ def run(
     margin: Annotated[float, typer.Option(help="Effects smaller than this are none.")] = 0.03,
     data: DataOption = None,
     storage: StorageOption = None,
+    model: ModelOption = None,
+    image_size: ImageSizeOption = 224,
+    batch_size: BatchSizeOption = None,
+    device: DeviceOption = None,
+    nnodes: Annotated[int, typer.Option(help="Machines that take part, for `ddp_cpu`.")] = 1,
+    node_rank: Annotated[
+        int, typer.Option(help="Which one this is; 0 measures, the others take part.")
+    ] = 0,
+    rdzv_endpoint: Annotated[
+        str | None, typer.Option(help="Where they meet: HOST:PORT of node 0.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; results/local/… by default.")
     ] = None,
@@ -58,6 +83,13 @@ def run(
             out=out,
             resume=resume,
             storage=tuple(storage or ()),
+            model=model,
+            image_size=image_size,
+            batch_size=batch_size,
+            device=device,
+            nnodes=nnodes,
+            node_rank=node_rank,
+            rdzv_endpoint=rdzv_endpoint,
             tips=tuple(tips.split(",")) if tips is not None else (),
         )
     )
@@ -69,6 +101,13 @@ def run(
         "seed": seed,
         "margin": margin,
         "data": data,
+        "model": model,
+        "image-size": image_size,
+        "batch-size": batch_size,
+        "device": device,
+        "nnodes": nnodes,
+        "node-rank": node_rank,
+        "rdzv-endpoint": rdzv_endpoint,
         "out": out,
     }
     arguments = [f"--bench-{name}={value}" for name, value in chosen.items() if value is not None]
@@ -82,13 +121,14 @@ def run(
 
 
 @app.command()
-def tips(storage: StorageOption = None) -> None:
+def tips(storage: StorageOption = None, device: DeviceOption = None) -> None:
     """List the catalogue: what is measurable here, and why the rest isn't."""
     from bench import live
     from bench.session import Options, Session
 
-    with Session(Options(storage=tuple(storage or ()))) as session:
-        live.print_catalogue(live.console(), session.tips, session.unmet_needs(session.tips))
+    with Session(Options(storage=tuple(storage or ()), device=device)) as session:
+        unmet = session.unmet_needs(session.tips) | session.unmet_workloads(session.tips)
+        live.print_catalogue(live.console(), session.tips, unmet)
 
 
 @app.command()

@@ -1,17 +1,21 @@
 """What a run shows while it goes on: the plan before it measures, then the progress."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from bench.engine import rounds
 from bench.records import machine
 from bench.records.effects import Effect
+from bench.records.measurements import Turn
 from bench.records.plan import Plan
-from bench.reporting.screen import verdict_table
+from bench.reporting.screen import STYLES, verdict_table
 from bench.tips.tip import Tip
 
 
@@ -19,6 +23,35 @@ def console() -> Console:
     """Standard output; 100 columns wide where it is no terminal."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=100)
+
+
+def print_machine(console: Console, machine: Mapping[str, Any]) -> None:
+    """What people are told to print before they train: versions and devices."""
+    cpu = f"{machine['cpu_model']}, {machine['usable_cores']} usable cores"
+    console.print(f"[bold]{cpu}[/bold], {machine['gpu_model'] or 'no GPU'}")
+    names = ("python_version", "torch_version", "torchvision_version", "cuda_version")
+    names += ("cudnn_version", "driver_version")
+    versions = (
+        f"{name.removesuffix('_version')} {machine[name]}" for name in names if machine[name]
+    )
+    console.print(f"{', '.join(versions)}; torch computes on: {machine['device']}\n")
+
+
+def print_json(machine: Mapping[str, Any], answers: Sequence[Turn]) -> None:
+    """Machine and answers as one JSON object on standard output."""
+    content = {
+        "machine": dict(machine),
+        "answers": [
+            {
+                "question": answer.variant,
+                "verdict": answer.verdict or answer.status,
+                "reason": answer.reason,
+                "evidence": answer.evidence,
+            }
+            for answer in answers
+        ],
+    }
+    print(json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def print_plan(
@@ -34,22 +67,40 @@ def print_plan(
         f"{images['count']} images ({images['name']}, {images['total_bytes'] / 2**20:.0f} MiB)"
         + "".join(f"; left out: {len(names)} {kind}" for kind, names in images["left_out"].items())
     )
-    measurable = sum(v.reason is None for tip in plan.tips for v in tip.variants)
+    checks = [tip for tip in plan.tips if tip.is_check]
+    compared = [tip for tip in plan.tips if not tip.is_check]
+    measurable = sum(v.reason is None for tip in compared for v in tip.variants)
+    asked = sum(v.reason is None for tip in checks for v in tip.variants)
     console.print(
-        f"Profile {plan.profile}: {measurable} variants of {len(plan.tips)} tips, "
-        f"about {format_minutes(expected_seconds)}"
+        f"Profile {plan.profile}: {measurable} variants of {len(compared)} tips, "
+        + (f"{asked} questions of {len(checks)} checks, " if checks else "")
+        + f"about {format_minutes(expected_seconds)}"
     )
     for tip in plan.tips:
         for reason, names in _by_reason(tip.variants).items():
             all_of_it = len(names) == len(tip.variants)
             which = tip.id if all_of_it else f"{tip.id}: {', '.join(names)}"
             console.print(f"  [dim]not measurable here: {which}: {reason}[/dim]")
+        for workload in tip.workloads:
+            if workload.reason is not None:
+                which = f"{tip.id}, {workload.name}"
+                console.print(f"  [dim]not measurable here: {which}: {workload.reason}[/dim]")
 
 
 def print_verdicts(console: Console, plan: Plan, effects: Sequence[Effect]) -> None:
     """The verdict table, as a run ends with it."""
     console.print()
     console.print(verdict_table(effects, plan))
+
+
+def print_answers(console: Console, answers: Sequence[Turn]) -> None:
+    """A check's questions with their answers and remedies."""
+    for answer in answers:
+        verdict = answer.verdict or answer.status
+        console.print(
+            Text.assemble((f"{verdict:20}", STYLES.get(verdict, "dim")), (answer.variant, "bold"))
+        )
+        console.print(Padding(Text(answer.reason or ""), (0, 0, 0, 20)))
 
 
 @contextmanager
@@ -107,6 +158,9 @@ def print_catalogue(
         for name in names:
             reason = unmet.get((tip.id, name))
             console.print(f"    · {name}" + (f"  [dim]not here: {reason}[/dim]" if reason else ""))
+        for workload in tip.workloads:
+            if reason := unmet.get((tip.id, workload.name)):
+                console.print(f"    [dim]not here, on “{workload.name}”: {reason}[/dim]")
 
 
 def format_minutes(seconds: float) -> str:

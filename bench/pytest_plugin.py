@@ -2,7 +2,8 @@
 
 Two phases. After collection the selected variants are measured in rounds, with a live progress;
 then the tests run, and each hands its variant's recorded durations to its ``benchmark`` fixture,
-fails, or is skipped with the variant's reason.
+fails, or is skipped with the variant's reason. A check's question passes, with a warning where its
+answer is a warning, and is an expected failure where the machine fails it: that is a finding.
 """
 
 import dataclasses
@@ -19,10 +20,11 @@ import pytest
 from bench import live
 from bench.engine.rounds import End
 from bench.errors import UserError
-from bench.records.measurements import Turn
+from bench.records.measurements import CHECK, Turn
 from bench.session import Options, Session, parse_budget
 
 CATALOGUE = Path(__file__).with_name("test_tips.py")
+_UNTIMED = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all")
 _NOT_MEASURING = ("collectonly", "setuponly", "setupplan", "setupshow", "benchmark_skip")
 
 
@@ -64,6 +66,8 @@ class Entry:
     variant: str
     replay: Replay = dataclasses.field(default_factory=Replay)
     status: str = "not measurable here"
+    verdict: str | None = None
+    """A check's answer."""
     reason: str = "it was not measured: measuring was switched off"
     durations: list[float] = dataclasses.field(default_factory=list)
     extra_info: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -71,11 +75,15 @@ class Entry:
     def take(self, turns: Sequence[Turn], reason: str | None, unreached: str) -> None:
         """Fill in what was recorded; ``reason``: why the plan has it as not measurable."""
         timed = [turn for turn in turns if turn.seconds is not None and turn.samples]
+        answered = [turn for turn in turns if turn.verdict is not None]
         failures = [turn for turn in turns if turn.status == "failed"]
         if failures:
             self.status, self.reason = "failed", failures[0].reason or "failed"
         elif reason is not None:
             self.status, self.reason = "not measurable here", reason
+        elif answered:
+            self.status, self.verdict = "answered", answered[-1].verdict
+            self.reason = answered[-1].reason or ""
         elif not timed:
             self.status, self.reason = "not measurable here", unreached
         else:
@@ -129,12 +137,12 @@ class Runner:
             self.session.__exit__()
 
     def collected(self) -> list[Entry]:
-        """An entry for each tip, workload and variant of the catalogue on this machine."""
+        """An entry for each tip, workload and variant on this machine, and for each question."""
         if self._collected is None:
             self._collected = [
-                Entry(tip=tip.id, workload=workload.name, variant=variant.name)
+                Entry(tip=tip.id, workload=workload, variant=variant.name)
                 for tip in self.open().tips
-                for workload in tip.workloads
+                for workload in [w.name for w in tip.workloads] or [CHECK]
                 for variant in tip.variants
             ]
         return self._collected
@@ -142,6 +150,8 @@ class Runner:
     def measure(self) -> bool:
         """Measure the selected entries and write the report; False when it was interrupted."""
         session = self.session
+        if session.options.node_rank > 0:
+            return self._serve()
         try:
             plan = session.prepare({(entry.tip, entry.variant) for entry in self.entries})
             live.print_plan(self.console, plan, session.device, session.expected_seconds)
@@ -164,12 +174,25 @@ class Runner:
         self.console.print(f"\nReport: {session.folder.report}")
         return session.end is not None
 
+    def _serve(self) -> bool:
+        """Take part as another node than the first, which has the results."""
+        rank, nnodes = self.session.options.node_rank, self.session.options.nnodes
+        self.console.print(f"Node {rank} of {nnodes} (from 0): taking part until node 0 is done.")
+        try:
+            jobs = self.session.serve()
+        finally:
+            self.close()
+        self.console.print(f"Node 0 is done and has the results; {jobs} jobs ran here too.")
+        for entry in self.entries:
+            entry.reason = "node 0 has the results"
+        return True
+
     def _fill_entries(self) -> None:
         session = self.session
         reasons = {
-            (tip.id, variant.name): variant.reason
+            (tip.id, part.name): part.reason
             for tip in session.plan.tips
-            for variant in tip.variants
+            for part in (*tip.variants, *tip.workloads)
         }
         unreached = "it was not measured: " + (
             "the budget ended before" if session.end is End.BUDGET else "the run was stopped before"
@@ -177,7 +200,7 @@ class Runner:
         for entry in self.entries:
             entry.take(
                 session.turns(entry.tip, entry.workload, entry.variant),
-                reasons.get((entry.tip, entry.variant)),
+                reasons.get((entry.tip, entry.variant)) or reasons.get((entry.tip, entry.workload)),
                 unreached,
             )
 
@@ -196,6 +219,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--bench-data", type=Path, metavar="DIR", help="your own folder of images")
     group.addoption("--bench-out", type=Path, metavar="DIR", help="the run's folder")
     group.addoption("--bench-resume", type=Path, metavar="DIR", help="go on with this run")
+    group.addoption("--bench-model", metavar="NAME", help="torchvision's, or file.py:function")
+    group.addoption("--bench-image-size", type=int, default=224, help="side in pixels")
+    group.addoption("--bench-batch-size", type=int, help="64 on CUDA, 16 on the CPU by default")
+    group.addoption("--bench-device", metavar="NAME", help="cpu, cuda or cuda:1")
+    group.addoption("--bench-nnodes", type=int, default=1, help="machines that take part")
+    group.addoption("--bench-node-rank", type=int, default=0, help="which one this is")
+    group.addoption("--bench-rdzv-endpoint", metavar="HOST:PORT", help="where they meet")
     group.addoption(
         "--bench-storage",
         type=Path,
@@ -216,7 +246,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         runner = Runner(config)
     except UserError as error:
-        _stop(error)
+        _stop(error, config)
     config.stash[_RUNNER] = runner
     if config.getoption("benchmark_json") is None:
         config.option.benchmark_json = _RunFile(runner)
@@ -233,17 +263,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "entry" not in metafunc.fixturenames:
         return
     runner = metafunc.config.stash.get(_RUNNER, None)
+    try:
+        entries = runner.collected() if runner else []
+    except UserError as error:
+        _stop(error, metafunc.config)
     metafunc.parametrize(
         "entry",
         [
             pytest.param(
                 entry,
                 id=f"{entry.tip}-{entry.workload}-{entry.variant}",
-                marks=pytest.mark.benchmark(
-                    group=f"{entry.tip}: {entry.workload}", timer=entry.replay
+                marks=(
+                    pytest.mark.benchmark(
+                        group=f"{entry.tip}: {entry.workload}", timer=entry.replay
+                    ),
+                    # A question has no duration, so it gets no row from pytest-benchmark.
+                    *([_UNTIMED] if entry.workload == CHECK else []),
                 ),
             )
-            for entry in (runner.collected() if runner else [])
+            for entry in entries
         ],
     )
 
@@ -275,7 +313,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     try:
         complete = runner.measure()
     except UserError as error:
-        _stop(error)
+        _stop(error, session.config)
     finally:
         if capture:
             capture.resume_global_capture()
@@ -304,8 +342,10 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
         )
 
 
-def _stop(error: UserError) -> NoReturn:
+def _stop(error: UserError, config: pytest.Config) -> NoReturn:
     """End pytest with the error's two lines and exit code 2."""
+    if capture := config.pluginmanager.getplugin("capturemanager"):
+        capture.suspend_global_capture(in_=True)
     print(error, file=sys.stderr)
     warnings.filterwarnings("ignore", "Not saving anything, no benchmarks have been run!")
     pytest.exit("nothing was measured", returncode=2)
@@ -333,5 +373,12 @@ def _options(config: pytest.Config) -> Options:
         out=config.getoption("bench_out"),
         resume=config.getoption("bench_resume"),
         storage=tuple(config.getoption("bench_storage")),
+        model=config.getoption("bench_model"),
+        image_size=config.getoption("bench_image_size"),
+        batch_size=config.getoption("bench_batch_size"),
+        device=config.getoption("bench_device"),
+        nnodes=config.getoption("bench_nnodes"),
+        node_rank=config.getoption("bench_node_rank"),
+        rdzv_endpoint=config.getoption("bench_rdzv_endpoint"),
         tips=tuple(tips.split(",")) if (tips := config.getoption("bench_tips")) else (),
     )

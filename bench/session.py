@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bench import reporting
 from bench.analysis.effects import effects
 from bench.analysis.stopping import is_narrow_enough
 from bench.engine import clock
+from bench.engine.checks import answer_row, run_checks
 from bench.engine.nvml import Gpu
 from bench.engine.processes import ROOT, ArmFailed, Processes
 from bench.engine.replicate import Bench, Group, Pace
@@ -34,6 +35,7 @@ from bench.errors import UserError
 from bench.records import machine
 from bench.records.effects import Effect, write_effects
 from bench.records.measurements import (
+    CHECK,
     MeasurementWriter,
     Turn,
     read_measurements,
@@ -42,16 +44,19 @@ from bench.records.measurements import (
 from bench.records.plan import Plan, PlannedTip, PlannedVariant, PlannedWorkload, write_plan
 from bench.records.run_folder import RunFolder
 from bench.tips import catalogue
-from bench.tips.tip import Tip, Variant
+from bench.tips.tip import Tip, Variant, Workload
 from bench.workloads.corpus import checksum, prepare
 from bench.workloads.device import probe
-from bench.workloads.models import model_name
+from bench.workloads.models import model_label, model_name, problem_with, with_absolute_path
+from bench.workloads.ranks import nodes
+from bench.workloads.ranks.stores import host_and_port
 from bench.workloads.scan import scan
 from bench.workloads.work import Context, Images
 
 RESULTS = ROOT / "results"
 _NO_IMAGES = Images(name="", folder=Path(), paths=(), labels=(), total_bytes=0)
 _PREPARE_SECONDS = 1800.0
+_SERVE_SECONDS = 7 * 86400.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,6 +111,17 @@ class Options:
     out: Path | None = None
     resume: Path | None = None
     storage: tuple[Path, ...] = ()
+    model: str | None = None
+    """As ``bench.workloads.models.build_model`` takes it; None for the device's default one."""
+    image_size: int = 224
+    batch_size: int | None = None
+    """None: 64 on CUDA, 16 on the CPU."""
+    device: str | None = None
+    """None: the GPU where CUDA works, the CPU elsewhere."""
+    nnodes: int = 1
+    node_rank: int = 0
+    """0: the machine that measures; the others take part until it is done."""
+    rdzv_endpoint: str | None = None
     tips: tuple[str, ...] = ()
     """Only these tips; empty for all."""
 
@@ -134,13 +150,24 @@ class Session:
             plan = folder.read_plan()
             self._resumed = folder, plan
             options = dataclasses.replace(
-                options, profile=plan.profile, seed=plan.seed, margin=plan.margin
+                options,
+                profile=plan.profile,
+                seed=plan.seed,
+                margin=plan.margin,
+                model=_resumed_model(plan, options.model),
+                image_size=plan.image_size,
+                batch_size=plan.batch_size,
+                device=plan.device,
             )
         if options.profile not in PROFILES:
             raise UserError(
                 f"There is no profile {options.profile!r}.", f"Choose one of {', '.join(PROFILES)}."
             )
+        for name, value in (("image", options.image_size), ("batch", options.batch_size)):
+            if value is not None and value < 1:
+                raise UserError(f"--{name}-size {value} is below 1.", "Give a whole number.")
         _check_tips(options.tips)
+        _check_nodes(options)
         if options.out is not None:
             RunFolder.refuse_used(options.out)
         self.options = options
@@ -168,7 +195,12 @@ class Session:
 
     @functools.cached_property
     def _probed(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.processes.call(probe, cores=self.cores)
+        found: dict[str, Any] = self.processes.call(probe, self.options.device, cores=self.cores)
+        wanted = self.options.device
+        if wanted is not None and wanted != found["device"]:
+            raise UserError(
+                f"--device {wanted}: {found['cuda_reason']}.", "Leave --device out, or give cpu."
+            )
         return found
 
     @functools.cached_property
@@ -184,21 +216,40 @@ class Session:
             "driver_version": driver
         }
 
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The machine and its software, as ``environment.json`` holds them."""
+        return machine.environment(self.device)
+
     @functools.cached_property
     def context(self) -> Context:
-        """What the arms are told, without the images: enough for the catalogue."""
-        on_cuda = self.device["device"] == "cuda"
+        """What the arms are told, without the images: enough for the catalogue.
+
+        Raises UserError for a device or a model that there isn't.
+        """
+        options, on_cuda = self.options, self.device["device"] != "cpu"
+        model = None if options.model is None else with_absolute_path(options.model)
+        if model is not None and (
+            problem := self.processes.call(problem_with, model, cores=self.cores)
+        ):
+            raise problem
         return Context(
             images=_NO_IMAGES,
             cache=_made(machine.cache_folder()),
-            stopwatch=clock.seconds_of,
-            seed=self.options.seed,
+            seed=options.seed,
             threads=machine.usable_cores(),
             cores=machine.usable_cores(),
             physical_cores=machine.physical_cores(),
+            torch_threads=self.device["default_threads"],
             device=self.device["device"],
-            batch_size=32 if on_cuda else 8,
-            storage=self.options.storage,
+            batch_size=options.batch_size or (32 if on_cuda else 8),
+            image_size=options.image_size,
+            model=model,
+            storage=options.storage,
+            gpus=self.device["gpu_count"],
+            nnodes=options.nnodes,
+            rdzv_endpoint=options.rdzv_endpoint,
+            stopwatch=clock.stopwatch,
         )
 
     @functools.cached_property
@@ -217,42 +268,51 @@ class Session:
         unmet: dict[tuple[str, str], str] = {}
         for tip in tips:
             try:
-                reasons = self.processes.call(_unmet, tip, self.context, cores=self.cores)
+                reasons = self.processes.call(_unmet, tip.variants, self.context, cores=self.cores)
             except ArmFailed as failure:
                 reasons = {v.name: f"its needs cannot be seen: {failure}" for v in tip.variants}
-            if tip.baseline.name in reasons:
-                because = f"its baseline is not measurable here: {reasons[tip.baseline.name]}"
-                reasons = {v.name: reasons.get(v.name, because) for v in tip.variants}
-            elif len(reasons) == len(tip.variants) - 1:
-                first = next(iter(reasons.values()))
-                reasons[tip.baseline.name] = f"nothing to compare it with here: {first}"
+            if not tip.is_check:
+                reasons = _without_partner(tip, reasons)
             unmet |= {(tip.id, name): reason for name, reason in reasons.items()}
         return unmet
+
+    def unmet_workloads(self, tips: Sequence[Tip]) -> dict[tuple[str, str], str]:
+        """Why workloads cannot be measured here with any variant: (tip, workload) → reason."""
+        return {
+            (tip.id, name): reason
+            for tip in tips
+            if any(workload.needs for workload in tip.workloads)
+            for name, reason in self.processes.call(
+                _unmet, tip.workloads, self.context, cores=self.cores
+            ).items()
+        }
 
     def prepare(self, selected: Collection[tuple[str, str]]) -> Plan:
         """Prepare the images, find out what is measurable, make the run folder, write the plan.
 
-        ``selected``: (tip, variant) pairs; baselines are always added. Raises UserError for a
+        ``selected``: (tip, variant) pairs; baselines are added. Raises UserError for a
         folder of images or a run folder that cannot be used.
         """
         tips = [
             dataclasses.replace(
                 tip,
                 variants=tuple(
-                    v for v in tip.variants if v is tip.baseline or (tip.id, v.name) in selected
+                    v
+                    for v in tip.variants
+                    if (tip.id, v.name) in selected or (v is tip.baseline and not tip.is_check)
                 ),
             )
             for tip in self.tips
             if any(tip_id == tip.id for tip_id, _ in selected)
         ]
         self.context = dataclasses.replace(self.context, images=self.images())
-        environment = machine.environment(self.device)
+        environment = self.environment
         if self._resumed:
             folder, plan = self._resumed
             _check_same(plan, self.context.images, environment, folder)
             self._turns = read_turns(folder.measurements) if folder.measurements.exists() else []
         else:
-            plan = self.new_plan(tips, self.unmet_needs(tips))
+            plan = self.new_plan(tips, self.unmet_needs(tips) | self.unmet_workloads(tips))
             folder = RunFolder.new(
                 self.options.out, results=RESULTS, machine_name=environment["machine_name"]
             )
@@ -260,19 +320,34 @@ class Session:
             folder.write_environment(environment)
         self.folder, self.plan, self.is_prepared = folder, plan, True
         unmet = {
-            (tip.id, variant.name)
+            (tip.id, part.name)
             for tip in plan.tips
-            for variant in tip.variants
-            if variant.reason is not None
+            for part in (*tip.variants, *tip.workloads)
+            if part.reason is not None
         }
         self._groups = [
             Group(tip=tip, workload=workload, variants=measurable)
             for tip in tips
             for workload in tip.workloads
+            if (tip.id, workload.name) not in unmet
             if (measurable := tuple(v for v in tip.variants if (tip.id, v.name) not in unmet))
         ]
+        self._checks = [
+            (tip, unanswered)
+            for tip in tips
+            if tip.is_check
+            and (
+                unanswered := [
+                    v
+                    for v in tip.variants
+                    if (tip.id, v.name) not in unmet and not self.turns(tip.id, CHECK, v.name)
+                ]
+            )
+        ]
+        pace = self.profile.pace
         self._standings = {
-            group.key: _standing(self._turns, group, plan.blocks) for group in self._groups
+            group.key: _standing(self._turns, group, pace.blocks_of(group.workload))
+            for group in self._groups
         }
         self.resumed_replicates = sum(
             standing.done.get(group.tip.baseline.name, 0)
@@ -292,11 +367,17 @@ class Session:
         )
 
     def measure(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> End:
-        """Measure in rounds; every finished turn is in ``measurements.csv`` when it ends."""
+        """Ask the checks' questions, then measure in rounds.
+
+        Every answer and every finished turn is in ``measurements.csv`` when it ends.
+        """
         writer = MeasurementWriter(self.folder.measurements)
         try:
+            bench = self.bench(self.plan.run_id, functools.partial(self._record, writer))
+            for tip, questions in self._checks:
+                run_checks(bench, tip, questions)
             self.end = run_rounds(
-                self.bench(self.plan.run_id, functools.partial(self._record, writer)),
+                bench,
                 self._groups,
                 self.profile.policy,
                 standings=self._standings,
@@ -307,6 +388,42 @@ class Session:
             return self.end
         finally:
             writer.close()
+            if self.options.nnodes > 1:
+                # A node that cannot be told stops by itself after a while.
+                with suppress(ArmFailed):
+                    self.processes.call(nodes.dismiss, self.context, cores=self.cores)
+
+    def serve(self) -> int:
+        """Take part in what the first node measures until it is done; how many jobs there were.
+
+        Raises UserError when the first node is not heard of.
+        """
+        try:
+            jobs: int = self.processes.call(
+                nodes.serve,
+                self.context,
+                self.options.node_rank,
+                cores=self.cores,
+                timeout=_SERVE_SECONDS,
+            )
+        except ArmFailed as failure:
+            raise UserError(
+                f"This node cannot take part: {failure}",
+                "Type the same command on every node, with its own --node-rank.",
+            ) from failure
+        return jobs
+
+    def answers(self, tip: Tip) -> list[Turn]:
+        """Ask the questions of a check outside a run: a row each, also for what can't be asked."""
+        unmet = self.unmet_needs([tip])
+        found: dict[str, Turn] = {}
+        bench = self.bench("", lambda turn: found.update({turn.variant: scrubbed(turn)}))
+        run_checks(bench, tip, [v for v in tip.variants if (tip.id, v.name) not in unmet])
+        return [
+            found.get(v.name)
+            or answer_row(bench, tip, v, status="not measurable here", reason=unmet[tip.id, v.name])
+            for v in tip.variants
+        ]
 
     def bench(self, run_id: str, record: Callable[[Turn], None]) -> Bench:
         """What the engine needs to measure replicates on this machine."""
@@ -336,11 +453,7 @@ class Session:
 
     def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
         own = [path for path in (self.options.data, *self.options.storage) if path is not None]
-        if turn.evidence is not None:
-            evidence = json.loads(scrub(json.dumps(turn.evidence, default=str), own))
-            turn = dataclasses.replace(turn, evidence=evidence)
-        if turn.reason is not None:
-            turn = dataclasses.replace(turn, reason=scrub(turn.reason, own))
+        turn = scrubbed(turn, own)
         self._turns.append(turn)
         writer.append(turn)
 
@@ -403,7 +516,7 @@ class Session:
             most_replicates=max(profile.policy.most, profile.policy.primary),
             blocks=profile.pace.blocks,
             turn_seconds=profile.pace.turn_seconds,
-            model=model_name(context),
+            model=model_label(model_name(context)),
             batch_size=context.batch_size,
             image_size=context.image_size,
             threads=context.threads,
@@ -420,13 +533,17 @@ class Session:
             options={
                 "budget_seconds": self.options.budget_seconds,
                 "own_images": self.options.data is not None,
+                "own_model": self.options.model is not None,
                 "storage_places": len(self.options.storage),
             },
         )
 
 
 def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
-    """What the plan says of a tip; ``unmet``: (tip, variant) → why it isn't measurable here."""
+    """What the plan says of a tip.
+
+    ``unmet``: (tip, variant or workload) → why it isn't measurable here.
+    """
     return PlannedTip(
         id=tip.id,
         section=tip.section,
@@ -437,7 +554,7 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
         variants=tuple(
             PlannedVariant(
                 name=variant.name,
-                is_baseline=variant is tip.baseline,
+                is_baseline=variant is tip.baseline and not tip.is_check,
                 is_recommended=variant.recommended,
                 is_exploratory=variant.exploratory,
                 reason=unmet.get((tip.id, variant.name)),
@@ -445,7 +562,12 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
             for variant in tip.variants
         ),
         workloads=tuple(
-            PlannedWorkload(name=workload.name, metrics=workload.metrics)
+            PlannedWorkload(
+                name=workload.name,
+                metrics=workload.metrics,
+                reason=unmet.get((tip.id, workload.name)),
+                blocks=workload.blocks,
+            )
             for workload in tip.workloads
         ),
     )
@@ -461,6 +583,16 @@ def conclude(folder: RunFolder) -> list[Effect]:
     write_effects(folder.effects, found)
     reporting.write(folder.path, plan, environment, measurements, found)
     return found
+
+
+def scrubbed(turn: Turn, own: Sequence[Path] = ()) -> Turn:
+    """``turn`` without paths, names and hosts in its texts; ``own``: more paths of the user's."""
+    if turn.evidence is not None:
+        evidence = json.loads(scrub(json.dumps(turn.evidence, default=str), own))
+        turn = dataclasses.replace(turn, evidence=evidence)
+    if turn.reason is not None:
+        turn = dataclasses.replace(turn, reason=scrub(turn.reason, own))
+    return turn
 
 
 def scrub(text: str, own: Sequence[Path] = ()) -> str:
@@ -498,14 +630,59 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _unmet(tip: Tip, context: Context) -> dict[str, str]:
-    """Inside a process of its own: each variant's first need that is not met."""
+def _check_nodes(options: Options) -> None:
+    if not 0 <= options.node_rank < options.nnodes:
+        raise UserError(
+            f"--node-rank {options.node_rank} is not among {options.nnodes} nodes (--nnodes).",
+            "Nodes are counted from 0.",
+        )
+    if options.nnodes == 1 and options.rdzv_endpoint is None:
+        return
+    try:
+        host_and_port(options.rdzv_endpoint or "")
+        is_right = options.nnodes > 1
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise UserError(
+            f"--nnodes {options.nnodes} with --rdzv-endpoint {options.rdzv_endpoint}: "
+            "several nodes need a place to meet, and one needs none.",
+            "Give --nnodes above 1 and, on every node, the first one's --rdzv-endpoint HOST:PORT.",
+        )
+
+
+def _unmet(parts: Sequence[Variant] | Sequence[Workload], context: Context) -> dict[str, str]:
+    """Inside a process of its own: the first need of each part of a tip that is not met."""
     found = {}
-    for variant in tip.variants:
-        reasons = (need(context) for need in variant.needs)
+    for part in parts:
+        reasons = (need(context) for need in part.needs)
         if reason := next((reason for reason in reasons if reason), None):
-            found[variant.name] = reason
+            found[part.name] = reason
     return found
+
+
+def _resumed_model(plan: Plan, given: str | None) -> str | None:
+    """The model that a run goes on with; a file is not named in full in its plan."""
+    if not plan.options.get("own_model"):
+        return None
+    if given is None and not plan.model.partition(":")[0].endswith(".py"):
+        return plan.model
+    if given is None or model_label(given) != plan.model:
+        raise UserError(
+            f"The run trained {plan.model}.", f"Give the same again: --model path/to/{plan.model}"
+        )
+    return given
+
+
+def _without_partner(tip: Tip, unmet: dict[str, str]) -> dict[str, str]:
+    """``unmet`` with what that leaves nothing to compare with: an effect needs a pair."""
+    if tip.baseline.name in unmet:
+        because = f"its baseline is not measurable here: {unmet[tip.baseline.name]}"
+        return {v.name: unmet.get(v.name, because) for v in tip.variants}
+    if len(unmet) == len(tip.variants) - 1:
+        first = next(iter(unmet.values()))
+        return unmet | {tip.baseline.name: f"nothing to compare it with here: {first}"}
+    return unmet
 
 
 def _scan(folder: Path, limit: int, seed: int) -> Images | UserError:

@@ -9,8 +9,10 @@ import torch
 from small_images import make_context
 from torch import nn
 
+from bench.errors import UserError
 from bench.workloads import loaders, training
 from bench.workloads.models import CLASSES, SMALL_CNN, build_model, model_name
+from bench.workloads.precision import set_tf32
 from bench.workloads.training import TrainingStep
 from bench.workloads.work import Context, WorkFailed
 
@@ -86,14 +88,14 @@ def test_loaded_batches_are_trained_on_and_both_give_evidence(context: Context) 
 
 @pytest.mark.parametrize(("convolutions", "matmuls"), [(True, False), (False, False), (True, True)])
 def test_tf32_is_set_in_both_directions(convolutions: bool, matmuls: bool) -> None:
-    training.set_tf32(convolutions=convolutions, matmuls=matmuls)
+    set_tf32(convolutions=convolutions, matmuls=matmuls)
     assert torch.backends.cudnn.allow_tf32 == convolutions
     cudnn: Any = torch.backends.cudnn
     assert (cudnn.conv.fp32_precision == "tf32") == convolutions
     assert (torch.backends.cuda.matmul.fp32_precision == "tf32") == matmuls
     with torch.backends.cudnn.flags(enabled=True):
         pass
-    training.set_tf32(convolutions=True, matmuls=False)
+    set_tf32(convolutions=True, matmuls=False)
 
 
 def test_the_default_model_goes_with_the_device_and_the_users_comes_first(
@@ -110,7 +112,7 @@ def test_models_classify_images(name: str) -> None:
 
 
 def test_an_unknown_model_is_an_error() -> None:
-    with pytest.raises(ValueError, match="resnet51"):
+    with pytest.raises(UserError, match=r"'resnet51'.*Did you mean 'resnet"):
         build_model("resnet51")
 
 

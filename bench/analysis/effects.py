@@ -24,21 +24,29 @@ from bench.analysis.verdicts import (
     scaled_margin,
 )
 from bench.records.effects import Effect
+from bench.records.measurements import CHECK
 from bench.records.plan import Metric, Plan, PlannedTip, PlannedVariant, PlannedWorkload
+
+_ANSWER = Metric(name="verdict", unit="", column="verdict", aggregate="once")
+_QUESTIONS = PlannedWorkload(name=CHECK, metrics=(_ANSWER,))
 
 
 def effects(measurements: pd.DataFrame, plan: Plan, environment: Mapping[str, Any]) -> list[Effect]:
     """The rows of ``effects.csv``, in the plan's order.
 
     Every planned (tip, workload, variant) has a row for the workload's main metric, whatever
-    happened to it, and rows for the other metrics where it was measured. ``environment`` names
-    the machine by the keys of :class:`Effect`; ``machine_id`` and ``machine_name`` must be there.
+    happened to it, and rows for the other metrics where it was measured; a check has a row a
+    question. ``environment`` names the machine by the keys of :class:`Effect`; ``machine_id`` and
+    ``machine_name`` must be there.
     """
     return [
         row
         for tip in plan.tips
-        for workload in tip.workloads
-        for row in _workload_effects(measurements, plan, environment, tip, workload)
+        for row in (
+            _answers(measurements, plan, environment, tip)
+            if tip.is_check
+            else _tip_effects(measurements, plan, environment, tip)
+        )
     ]
 
 
@@ -67,7 +75,11 @@ def unmeasured(
         & (measurements["workload"] == workload.name)
         & (measurements["status"] != "ok")
     ]
-    planned = [(variant.name, variant.reason) for variant in tip.variants if variant.reason]
+    planned = [
+        (variant.name, reason)
+        for variant in tip.variants
+        if (reason := variant.reason or workload.reason)
+    ]
     found: dict[str, tuple[Literal["failed", "not measurable here"], str]] = {
         variant: ("not measurable here", reason) for variant, reason in planned
     }
@@ -78,6 +90,32 @@ def unmeasured(
     return found
 
 
+def _answers(
+    measurements: pd.DataFrame, plan: Plan, environment: Mapping[str, Any], tip: PlannedTip
+) -> Iterator[Effect]:
+    """A row a question of a check: its verdict, and as the reason what was seen."""
+    rows = measurements[(measurements["tip"] == tip.id) & (measurements["verdict"] != "")]
+    last = rows.drop_duplicates("variant", keep="last")
+    answers = dict(
+        zip(last["variant"], zip(last["verdict"], last["reason"], strict=True), strict=True)
+    )
+    without = unmeasured(measurements, tip, _QUESTIONS)
+    for variant in tip.variants:
+        empty = _empty_row(plan, environment, tip, _QUESTIONS, variant, _ANSWER)
+        unknown = ("inconclusive", "the run was stopped before it was asked")
+        verdict, reason = without.get(variant.name) or answers.get(variant.name, unknown)
+        yield dataclasses.replace(
+            empty, verdict=verdict, reason=reason, margin=None, is_exploratory=False
+        )
+
+
+def _tip_effects(
+    measurements: pd.DataFrame, plan: Plan, environment: Mapping[str, Any], tip: PlannedTip
+) -> Iterator[Effect]:
+    for workload in tip.workloads:
+        yield from _workload_effects(measurements, plan, environment, tip, workload)
+
+
 def _workload_effects(
     measurements: pd.DataFrame,
     plan: Plan,
@@ -85,6 +123,7 @@ def _workload_effects(
     tip: PlannedTip,
     workload: PlannedWorkload,
 ) -> Iterator[Effect]:
+    plan = dataclasses.replace(plan, blocks=plan.blocks_of(workload))
     turns = workload_turns(measurements, tip.id, workload)
     without = unmeasured(measurements, tip, workload)
     no_baseline = without.get(tip.baseline.name)
@@ -143,7 +182,7 @@ def _empty_row(
         is_recommended=variant.is_recommended,
         metric=metric.name,
         unit=metric.unit,
-        is_primary=workload == tip.workloads[0] and metric == workload.metrics[0],
+        is_primary=workload in tip.workloads[:1] and metric == workload.metrics[0],
         effect_kind=metric.kind,
         margin=plan.margin if metric.margin is None else metric.margin,
         is_exploratory=variant.is_exploratory or (is_other and got_fewer),

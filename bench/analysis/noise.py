@@ -19,6 +19,7 @@ class WarningKind(enum.Enum):
     FAILED = (
         "Read the reason in the variant's row: the suite, a library or the machine is broken there."
     )
+    CHECK_FAILED = "Mend it before you trust this run: its row names the remedy."
     NO_VERDICTS = "Run the profile quick or full for verdicts."
     WIDE_AA = (
         "Close other programs and run again, or allow more replicates (profile full, "
@@ -91,6 +92,12 @@ def warnings(measurements: pd.DataFrame, plan: Plan, effects: Sequence[Effect]) 
     failed = sorted({f"{row.tip}: {row.variant}" for row in effects if row.verdict == "failed"})
     if failed:
         warn(WarningKind.FAILED, f"{_count(len(failed), 'variant')} failed ({'; '.join(failed)}).")
+    unfit = [f"{row.tip}: {row.variant}" for row in effects if row.verdict == "fail"]
+    if unfit:
+        warn(
+            WarningKind.CHECK_FAILED,
+            f"{_count(len(unfit), 'check')} did not pass ({'; '.join(unfit)}).",
+        )
     if not plan.claims_verdicts:
         warn(WarningKind.NO_VERDICTS, f"The profile {plan.profile} claims no verdicts.")
     for row in aa_rows(effects):

@@ -26,7 +26,7 @@ def is_narrow_enough(
     metric = workload.metrics[0]
     baseline = tip.baseline.name
     turns = workload_turns(measurements, tip.id, workload)
-    found = replicate_values(turns, metric, [baseline, variant.name], plan.blocks)
+    found = replicate_values(turns, metric, [baseline, variant.name], plan.blocks_of(workload))
     if found.replicates < FEWEST_REPLICATES:
         return False
     if metric.kind == "ratio" and not found.are_positive:

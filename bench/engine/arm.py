@@ -27,10 +27,13 @@ from bench.workloads.work import Context, TreatmentNotApplied, Work, WorkFailed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settle:
-    """The preamble: bind to ``cores``, use ``threads`` threads, log to ``log``, import modules."""
+    """The preamble: bind to ``cores``, use ``threads`` threads, log to ``log``, import modules.
+
+    ``threads``: None leaves torch's own default.
+    """
 
     cores: tuple[int, ...]
-    threads: int
+    threads: int | None
     log: str
     imports: tuple[str, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -149,7 +152,7 @@ def _settle(settle: Settle) -> None:
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     for name in settle.imports:
         importlib.import_module(name)
-    if torch := sys.modules.get("torch"):
+    if settle.threads is not None and (torch := sys.modules.get("torch")):
         torch.set_num_threads(settle.threads)
 
 
@@ -233,7 +236,9 @@ def _failure(error: Exception) -> Failed:
             return Failed(reason="the work ran dry: fewer samples than asked for", kind="work")
     first_line = str(error).strip().partition("\n")[0]
     reason = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
-    out_of_memory = isinstance(error, MemoryError) or "out of memory" in first_line.lower()
+    out_of_memory = isinstance(error, MemoryError) or any(
+        sign in first_line.lower() for sign in ("out of memory", "can't allocate memory")
+    )
     return Failed(reason=reason, kind="memory" if out_of_memory else "error")
 
 

@@ -16,10 +16,10 @@ def run_checks(bench: Bench, tip: Tip, variants: Collection[Variant]) -> None:
         try:
             result = _answer(bench, tip, variant)
         except ArmFailed as failure:
-            bench.record(_row(bench, tip, variant, status="failed", reason=failure.reason))
+            bench.record(answer_row(bench, tip, variant, status="failed", reason=failure.reason))
         else:
             bench.record(
-                _row(
+                answer_row(
                     bench,
                     tip,
                     variant,
@@ -46,7 +46,8 @@ def _answer(bench: Bench, tip: Tip, variant: Variant) -> CheckResult:
         bench.processes.end(arm)
 
 
-def _row(bench: Bench, tip: Tip, variant: Variant, **columns: object) -> Turn:
+def answer_row(bench: Bench, tip: Tip, variant: Variant, **columns: object) -> Turn:
+    """The row of ``measurements.csv`` that holds the answer to one question."""
     return Turn(
         run_id=bench.run_id,
         machine_id=bench.machine_id,

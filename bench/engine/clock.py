@@ -21,8 +21,8 @@ def timed(work: Callable[[], T], device: str) -> tuple[T, float]:
     return result, time.perf_counter() - start
 
 
-def seconds_of(call: Callable[[], None]) -> float:
-    """Seconds that ``call`` takes on the CPU: for what is built once, such as a resized copy."""
+def stopwatch(call: Callable[[], None]) -> float:
+    """The seconds that a call on the processor took: for what an arm builds, outside its turns."""
     return timed(call, "cpu")[1]
 
 

@@ -185,12 +185,13 @@ class Processes:
         self,
         *,
         cores: Sequence[int],
-        threads: int,
+        threads: int | None,
         fresh: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Arm:
         """Start an arm on ``cores`` with ``threads`` threads; ArmFailed when it doesn't come up.
 
+        ``threads``: None leaves torch's own default.
         ``fresh`` gives it an interpreter of its own with ``environment`` set from its start.
         """
         ours, theirs = socket.socketpair()
@@ -236,7 +237,7 @@ class Processes:
         timeout: float = TIMEOUT_SECONDS,
     ) -> Any:
         """Call ``function`` in a process of its own; ArmFailed when it fails or dies."""
-        arm = self.start(cores=cores, threads=len(cores))
+        arm = self.start(cores=cores, threads=None)
         try:
             return arm.ask(Call(function=function, arguments=arguments), timeout=timeout)
         finally:

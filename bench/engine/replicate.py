@@ -40,6 +40,14 @@ class Pace:
     turn_seconds: float
     warm_up_seconds: float
 
+    def blocks_of(self, workload: Workload) -> int:
+        """How many blocks a replicate of ``workload`` has."""
+        return self.blocks if workload.blocks is None else workload.blocks
+
+    def turn_seconds_of(self, workload: Workload) -> float:
+        """About how long a turn of ``workload`` is."""
+        return self.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
+
 
 @dataclasses.dataclass(kw_only=True)
 class Bench:
@@ -129,7 +137,7 @@ def _take_turns(
     seats: list[_Seat] = []
     failed: set[str] = set()
     cores = _cores(bench, group, replicate)
-    monitor = Monitor(cores, bench.gpu if bench.context.device == "cuda" else None)
+    monitor = Monitor(cores, bench.gpu if bench.context.device.startswith("cuda") else None)
     try:
         for variant in variants:
             try:
@@ -141,11 +149,11 @@ def _take_turns(
                 failed.add(variant.name)
         goal = samples_a_turn(
             [seat.warmed_up for seat in seats],
-            _turn_seconds(bench.pace, group.workload),
-            bench.pace.blocks,
+            bench.pace.turn_seconds_of(group.workload),
+            bench.pace.blocks_of(group.workload),
         )
         order = random.Random(f"{bench.context.seed}/{group.key}/{replicate}")
-        for block in range(bench.pace.blocks):
+        for block in range(bench.pace.blocks_of(group.workload)):
             samples: dict[str, int] = {}
             for position, seat in enumerate(order.sample(seats, len(seats))):
                 own_processes = sum(len(other.arm.members) for other in seats)
@@ -305,6 +313,8 @@ def _peak(
             return answer
 
         ask(_build(bench, group, replicate, variant, settings))
+        if not group.workload.memory_of_build:
+            readings.clear()
         warmed_up: WarmedUp = ask(WarmUp(seconds=0.0))
         ran: Ran = ask(Run(steps=warmed_up.period_steps, with_evidence=True))
         return _Peak(bytes=max(readings) - empty, evidence=ran.evidence or {})
@@ -347,10 +357,6 @@ def _cores(bench: Bench, group: Group, replicate: int) -> tuple[int, ...]:
     if group.workload.pinned:
         return (bench.cores[replicate % len(bench.cores)],)
     return bench.cores
-
-
-def _turn_seconds(pace: Pace, workload: Workload) -> float:
-    return pace.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
 
 
 def _record_failure(

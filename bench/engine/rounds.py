@@ -183,8 +183,8 @@ def expected_seconds(
     """What one replicate of these variants takes, from the last one where there was one."""
     if seconds_an_arm is not None:
         return seconds_an_arm * len(variants)
-    turn = group.workload.turn_seconds or pace.turn_seconds
-    turns = pace.blocks * (turn + _BETWEEN_TURNS_SECONDS)
+    turn = pace.turn_seconds_of(group.workload)
+    turns = pace.blocks_of(group.workload) * (turn + _BETWEEN_TURNS_SECONDS)
     memory = _MEMORY_SECONDS * len(group.workload.memory_scales)
     return sum(
         (_FRESH_START_SECONDS if variant.fresh else _START_SECONDS)

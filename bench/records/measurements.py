@@ -69,7 +69,7 @@ class Turn:
     build_seconds: float | None = None
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
-    accuracy: float | None = None
+    accuracy_percent: float | None = None
     file_bytes: int | None = None
     compressed_bytes: int | None = None
     voluntary_context_switches: int | None = None
@@ -78,6 +78,8 @@ class Turn:
     output_difference: float | None = None
     trace_bytes: int | None = None
     scaling_efficiency: float | None = None
+    peak_bytes_a_gpu: int | None = None
+    equal_runs: float | None = None
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Turn))

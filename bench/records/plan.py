@@ -68,6 +68,10 @@ class PlannedWorkload:
     metrics: tuple[Metric, ...]
     seconds_a_replicate: float | None = None
     """Expected time of one replicate of all its arms."""
+    reason: str | None = None
+    """Why it is not measurable here, if it isn't, whatever the variant."""
+    blocks: int | None = None
+    """Blocks a replicate, where the workload has a number of its own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,11 @@ class PlannedTip:
     note: str
     variants: tuple[PlannedVariant, ...]
     workloads: tuple[PlannedWorkload, ...]
+
+    @property
+    def is_check(self) -> bool:
+        """Whether the tip is answered instead of measured."""
+        return not self.workloads
 
     @property
     def baseline(self) -> PlannedVariant:
@@ -112,7 +121,7 @@ class Plan:
     most_replicates: int
     blocks: int
     turn_seconds: float
-    model: str | None
+    model: str
     batch_size: int
     image_size: int
     threads: int
@@ -122,6 +131,10 @@ class Plan:
     tips: tuple[PlannedTip, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The options that the run was started with, without paths."""
+
+    def blocks_of(self, workload: PlannedWorkload) -> int:
+        """How many blocks a replicate of ``workload`` has."""
+        return self.blocks if workload.blocks is None else workload.blocks
 
     def pairs(self) -> Iterator[tuple[PlannedTip, PlannedWorkload, PlannedVariant]]:
         """Every planned (tip, workload, variant), in the catalogue's order."""

@@ -96,9 +96,12 @@ def _verdicts(report: Report) -> str:
         "Replicates",
         "Reason",
     )
-    return table(
-        head, (_cells(row, tip) for tip in report.tips for row in tip.main_rows()), numbers=(4, 7)
-    )
+    rows: list[tuple[str, ...]] = []
+    for tip in report.tips:
+        if tip.tip.is_check:
+            rows.append((code(tip.tip.id), "", "check", "", "", "", text(tip.answers), "", ""))
+        rows += [_cells(row, tip) for row in tip.main_rows()]
+    return table(head, rows, numbers=(4, 7))
 
 
 def _cells(row: Effect, tip: TipReport) -> tuple[str, ...]:
@@ -136,6 +139,23 @@ def _tip(tip: TipReport) -> Iterator[str]:
     yield _outcome(tip)
     if plan.note:
         yield text(plan.note)
+    yield from _answers(tip) if plan.is_check else _measured(tip)
+    yield from _evidence(tip)
+    if plan.card.strip():
+        yield f"<details><summary>About this tip</summary>\n\n{plan.card.strip()}\n\n</details>"
+
+
+def _answers(tip: TipReport) -> Iterator[str]:
+    """The questions of a check with their answers."""
+    yield table(
+        ("Question", "Verdict", "What was seen"),
+        ((text(row.variant), row.verdict or "", text(row.reason or "")) for row in tip.rows),
+    )
+
+
+def _measured(tip: TipReport) -> Iterator[str]:
+    """The picture of a comparison and the table of its effects."""
+    plan = tip.tip
     yield f"![{text(f'{plan.id}: its variants with 95 % intervals')}](figures/{tip.picture}.png)"
     head = (
         "Variant",
@@ -163,12 +183,11 @@ def _tip(tip: TipReport) -> Iterator[str]:
         ),
         numbers=(3, 7),
     )
-    yield from _evidence(tip)
-    if plan.card.strip():
-        yield f"<details><summary>About this tip</summary>\n\n{plan.card.strip()}\n\n</details>"
 
 
 def _outcome(tip: TipReport) -> str:
+    if tip.tip.is_check:
+        return f"Answered: {text(tip.answers)}"
     row = tip.headline
     number = interval_text(row, is_price=tip.tip.is_price)
     told = f"**{row.verdict}**" + (f", {text(number)}" if number else "")
@@ -235,12 +254,19 @@ def _method(report: Report) -> str:
             f" Images: {text(str(images.get('name', '')))}, {images['count']:,} files, "
             f"{quantity(images['total_bytes'], 'bytes')}."
         )
+    own = [
+        f"{tip.tip.id} {workload.blocks}"
+        for tip in report.tips
+        for workload in tip.tip.workloads
+        if workload.blocks is not None
+    ]
+    own_pace = f" ({text(', '.join(own))}, of longer turns)" if own else ""
     return (
         "Every variant ran in a process of its own, in turns of about "
-        f"{quantity(plan.turn_seconds, 's')}, {plan.blocks} blocks a replicate, the order drawn "
-        "anew for each block, and was stopped while it waited. An effect is the mean over "
-        "replicates of the log ratio of totals (of the difference where the metric says so); its "
-        "interval is Student's t over replicates. "
+        f"{quantity(plan.turn_seconds, 's')}, {plan.blocks} blocks a replicate{own_pace}, the "
+        "order drawn anew for each block, and was stopped while it waited. An effect is the mean "
+        "over replicates of the log ratio of totals (of the difference where the metric says so); "
+        "its interval is Student's t over replicates. "
         "`helps` and `hurts`: the 95 % interval lies beyond the margin; `no difference`: the 90 % "
         "interval lies inside it; `gain` and `loss, size unclear`: the 95 % interval excludes no "
         "effect. Of the primary intervals about one in twenty misses by chance; the intervals of "

@@ -17,11 +17,18 @@ from bench.analysis.noise import (
     warnings,
 )
 from bench.records.effects import Effect, Verdict
+from bench.records.measurements import CHECK
 from bench.records.plan import Plan, PlannedTip
 from bench.reporting.units import effect_text, interval_text, percent, quantity
 
 GAINS: tuple[Verdict, ...] = ("helps", "gain, size unclear")
 LOSSES: tuple[Verdict, ...] = ("hurts", "loss, size unclear")
+
+_ANSWERS: tuple[Verdict, ...] = (
+    "failed", "fail", "warn", "inconclusive", "pass", "not measurable here",
+)  # fmt: skip
+_UNTOLD: tuple[Verdict, ...] = ("pass", "not measurable here")
+"""Answers whose questions are counted and not named."""
 
 _MACHINE_LABELS = {
     "machine_name": "Machine",
@@ -69,9 +76,20 @@ class TipReport:
         return self.tip.id
 
     def main_rows(self) -> Iterator[Effect]:
-        """Each workload's main metric, all variants."""
+        """Each workload's main metric, all variants; empty for a check."""
         mains = {workload.name: workload.metrics[0].name for workload in self.tip.workloads}
-        return (row for row in self.rows if row.metric == mains[row.workload])
+        return (row for row in self.rows if row.metric == mains.get(row.workload))
+
+    @property
+    def answers(self) -> str:
+        """How often a check's questions got each verdict: ``1 warn (open files), 9 pass``."""
+        parts = []
+        for verdict in _ANSWERS:
+            names = [row.variant for row in self.rows if row.verdict == verdict]
+            told = f" ({', '.join(names)})" if verdict not in _UNTOLD else ""
+            if names:
+                parts.append(f"{len(names)} {verdict}{told}")
+        return ", ".join(parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,13 +260,13 @@ def _seen(tip: PlannedTip, measurements: pd.DataFrame) -> Iterator[Seen]:
     ]
     last = own.drop_duplicates(["workload", "variant"], keep="last")
     cells = last.set_index(["workload", "variant"])["evidence"].to_dict()
-    for workload in tip.workloads:
+    for workload in [workload.name for workload in tip.workloads] or [CHECK]:
         for variant in tip.variants:
-            if (workload.name, variant.name) in cells:
+            if (workload, variant.name) in cells:
                 yield Seen(
-                    workload=workload.name,
+                    workload=workload,
                     variant=variant.name,
-                    evidence=json.loads(cells[workload.name, variant.name]),
+                    evidence=json.loads(cells[workload, variant.name]),
                 )
 
 

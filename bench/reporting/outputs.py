@@ -33,6 +33,8 @@ def write(
     with style():
         save(overview_picture(report), figures, "overview", "What each tip is worth")
         for tip in report.tips:
+            if tip.tip.is_check:
+                continue
             save(tip_picture(tip, report), figures, tip.picture, f"{tip.tip.id}, measured")
     partial = folder / "report.md.partial"
     partial.write_text(markdown(report), encoding="utf-8")

@@ -42,6 +42,8 @@ _DIFFERENCE_TICKS = (-100, -30, -10, -5, -3, -1, 0, 1, 3, 5, 10, 30, 100)
 def overview_picture(report: Report) -> Figure:
     """A row a tip, in the article's order: the recommended variant on the primary metric.
 
+    A check has how often it passed instead.
+
     Ratios share one axis. Differences have another, counted in margins, since their units do
     not compare.
     """
@@ -72,16 +74,22 @@ def overview_picture(report: Report) -> Figure:
 
 def _rows(tips: Sequence[TipReport], kind: str) -> Iterator[Row]:
     for section in SECTIONS:
-        those = [
-            tip for tip in tips if tip.tip.section == section and tip.headline.effect_kind == kind
-        ]
+        those = [tip for tip in tips if tip.tip.section == section and _kind(tip) == kind]
         if those:
             heading = "A/A: the same thing twice" if section == "A/A" else section
             yield Row(label=drawing.wrap(heading, LABELS_WIDTH, weight="bold"), weight="bold")
         yield from (_row(tip) for tip in those)
 
 
+def _kind(tip: TipReport) -> str:
+    """On which axis a tip has its row; a check stands among the ratios, in words only."""
+    return "ratio" if tip.tip.is_check else tip.headline.effect_kind
+
+
 def _row(tip: TipReport) -> Row:
+    if tip.tip.is_check:
+        named = drawing.wrap(tip.tip.id, LABELS_WIDTH - 0.1)
+        return Row(label=named, inside=drawing.wrap(tip.answers, PLOT_WIDTH - 0.2))
     effect = tip.headline
     name = effect.tip if effect.section == "A/A" else label(effect)
     named = drawing.wrap(name, LABELS_WIDTH - 0.1)

@@ -11,7 +11,7 @@ from bench.records.effects import Effect
 from bench.records.plan import Plan
 from bench.reporting.units import interval_text, quantity
 
-_STYLES = {
+STYLES = {
     "helps": "bold green",
     "gain, size unclear": "green",
     "hurts": "bold red",
@@ -59,7 +59,7 @@ def _cells(row: Effect, *, is_price: bool) -> tuple[Text, Text, Text, Text, Text
         name,
         Text("" if row.value is None else quantity(row.value, row.unit), style=style),
         Text(interval_text(row, is_price=is_price, with_unit=False), style=style),
-        Text(row.verdict or "", style=_STYLES.get(row.verdict or "", style)),
+        Text(row.verdict or "", style=STYLES.get(row.verdict or "", style)),
         Text(str(row.replicates or ""), style=style),
     )
 
@@ -68,13 +68,13 @@ def _reasons(rows: Sequence[Effect]) -> Iterator[Text]:
     """One line a reason, with all the variants that it holds for."""
     told: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        if row.value is None and row.verdict and row.reason:
+        if row.value is None and row.verdict not in (None, "pass") and row.reason:
             names = told.setdefault((row.verdict, row.reason), [])
             if (name := f"{row.tip}: {row.variant}") not in names:
                 names.append(name)
     for (verdict, reason), names in told.items():
         yield Text.assemble(
-            (f"\n{verdict}", _STYLES.get(verdict, "bold")),
+            (f"\n{verdict}", STYLES.get(verdict, "bold")),
             f": {reason}\n  ",
             ("; ".join(names), "dim"),
         )

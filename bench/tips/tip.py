@@ -35,6 +35,38 @@ HOST_MEMORY = Metric(
     aggregate="once",
     higher_is_better=False,
 )
+LATENCY_P50 = Metric(
+    name="latency_p50_seconds",
+    unit="s",
+    column="latency_p50_seconds",
+    aggregate="mean",
+    higher_is_better=False,
+)
+LATENCY_P99 = dataclasses.replace(
+    LATENCY_P50, name="latency_p99_seconds", column="latency_p99_seconds"
+)
+FILE_BYTES = Metric(
+    name="file_bytes",
+    unit="bytes",
+    column="file_bytes",
+    aggregate="once",
+    higher_is_better=False,
+)
+ACCURACY = Metric(
+    name="accuracy",
+    unit="points",
+    column="accuracy_percent",
+    aggregate="once",
+    kind="difference",
+    margin=0.5,
+)
+GPU_MEMORY = Metric(
+    name="peak_gpu_allocated_bytes",
+    unit="bytes",
+    column="peak_gpu_allocated_bytes",
+    aggregate="mean",
+    higher_is_better=False,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,18 +91,23 @@ class Workload:
     """What is timed for each variant. ``metrics[0]`` is the workload's main metric.
 
     ``build(settings, context)`` runs inside the arm. ``pinned``: single-threaded work, bound to
-    one core. ``turn_seconds``: None takes the profile's. ``memory_scales``: empty when memory is
-    not read; otherwise the arm is also run alone once a replicate for each scale (a fraction of
-    the images), its peak memory is read, and with two scales the bytes of memory a byte of data
-    are the slope between them. The scale is given to ``build`` as ``settings["scale"]``.
+    one core. ``turn_seconds`` and ``blocks``: None takes the profile's. ``memory_scales``: empty
+    when memory is not read; otherwise the arm is also run alone once a replicate for each scale (a
+    fraction of the images), its peak memory is read, and with two scales the bytes of memory a byte
+    of data are the slope between them. The scale is given to ``build`` as ``settings["scale"]``.
+    ``memory_of_build``: whether what building takes counts, or only what the work then holds.
+    ``needs``: what the work needs with any variant.
     """
 
     name: str
     build: Callable[[Mapping[str, Any], Context], Work]
     metrics: tuple[Metric, ...]
+    needs: tuple[Need, ...] = ()
     pinned: bool = False
     turn_seconds: float | None = None
+    blocks: int | None = None
     memory_scales: tuple[float, ...] = ()
+    memory_of_build: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +115,8 @@ class Tip:
     """One piece of advice, the ``order``-th of its section.
 
     ``variants[0]`` is the baseline, ``workloads[0]`` the primary workload. A check has no
-    workloads but ``check``, which answers one variant's question in a process of its own.
+    workloads but ``check``, which answers one question in a process of its own; each of its
+    variants is a question, and none of them a baseline.
 
     ``card`` is the docstring of the tip's file, in Markdown: why it should work, when it should
     matter, when it should not, how to apply it, where the claim comes from. ``is_price``: the tip
@@ -96,6 +134,11 @@ class Tip:
     check: Callable[[Mapping[str, Any], Context], CheckResult] | None = None
     is_price: bool = False
     note: str = ""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether the tip is answered instead of measured."""
+        return self.check is not None
 
     @property
     def baseline(self) -> Variant:

@@ -112,16 +112,24 @@ def encode(index: int) -> bytes:
 def photograph_path(name: str) -> Path:
     """Where the photograph of class ``name`` is installed; UserError when it isn't."""
     package, file = PHOTOGRAPHS[name]
-    # The file is found without importing its package, which would take a second or two.
-    spec = importlib.util.find_spec(package)
-    for location in (spec and spec.submodule_search_locations) or ():
-        if (path := Path(location) / file).exists():
-            return path
+    if path := installed_file(package, file):
+        return path
     project = _PROJECTS[package]
     raise UserError(
         f"The corpus needs the photograph {Path(file).name} of {project}, which is not installed.",
         f"Install it (pip install {project}), or give a folder of your own images with --data.",
     )
+
+
+def installed_file(package: str, file: str) -> Path | None:
+    """Where ``file`` of ``package`` is installed, or None.
+
+    It is found without importing the package, which would take a second or two.
+    """
+    spec = importlib.util.find_spec(package)
+    locations = (spec and spec.submodule_search_locations) or ()
+    paths = (Path(location) / file for location in locations)
+    return next((path for path in paths if path.exists()), None)
 
 
 @functools.cache

@@ -14,8 +14,12 @@ _RECORD = "built.json"
 
 def fingerprint(images: Images, *parts: object) -> str:
     """Twelve hexadecimal digits that change with the images, their order, or ``parts``."""
-    content = repr((images.name, images.paths, images.labels, images.total_bytes, parts))
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
+    return digest(images.name, images.paths, images.labels, images.total_bytes, *parts)
+
+
+def digest(*parts: object) -> str:
+    """Twelve hexadecimal digits that change with ``parts``, by their ``repr``."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def build_once(

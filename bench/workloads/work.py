@@ -35,10 +35,12 @@ class Context:
     """What an arm is told beside its variant's settings. Picklable; holds no open resource.
 
     ``threads`` is the number of usable cores that ``torch.set_num_threads`` was given before the
-    work is built; ``cores`` the usable ones (affinity, quota). ``cache`` is a folder for derived
-    files (resized copies, shards) that are built once and kept. ``start_method`` is that of
-    DataLoader workers. ``stopwatch`` runs a call and
-    returns its seconds: the engine's clock, handed down to what builds derived files.
+    work is built; ``cores`` the usable ones (affinity, quota), ``torch_threads`` torch's own
+    default. ``cache`` is a folder for derived files (resized copies, shards) that are built once
+    and kept. ``start_method`` is that of
+    DataLoader workers. ``gpus`` is how many CUDA devices are seen. ``nnodes`` machines take part in
+    what runs on several, and meet at ``rdzv_endpoint`` (HOST:PORT). ``stopwatch`` runs a call and
+    returns its seconds: the engine's clock, handed down where a reading needs it.
     """
 
     images: Images
@@ -47,12 +49,16 @@ class Context:
     threads: int = 1
     cores: int = 1
     physical_cores: int = 1
+    torch_threads: int = 1
     device: str = "cpu"
     start_method: str = "fork"
     batch_size: int = 16
     image_size: int = 224
     model: str | None = None
     storage: tuple[Path, ...] = ()
+    gpus: int = 0
+    nnodes: int = 1
+    rdzv_endpoint: str | None = None
     replicate: int = 0
     """Which replicate the arm belongs to: seeds what must differ between replicates."""
     stopwatch: Stopwatch | None = None
