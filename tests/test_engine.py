@@ -151,7 +151,7 @@ def test_a_failed_baseline_leaves_the_others_measured(made: tuple[Bench, list[Tu
 def test_a_planted_slow_down_comes_out(made: tuple[Bench, list[Turn]]) -> None:
     """Each second step done twice: the true ratio of the speeds is 1 / 1.5."""
     the_bench, turns = made
-    planted = tip(variant("plain"), variant("treated", twice_every=2))
+    planted = tip(variant("plain"), variant("treated", twice_every=2, period=2))
     for replicate in range(5):
         measure(the_bench, group(planted), replicate, planted.variants)
 

@@ -44,7 +44,7 @@ main()
 """
 
 GOOD = """{
-    "one": [v("plain"), v("treated", twice_every=2)],
+    "one": [v("plain"), v("treated", twice_every=2, period=2)],
     "two": [v("plain"), v("treated"), v("third")],
 }"""
 
@@ -132,9 +132,7 @@ def test_every_planned_variant_has_a_row_and_the_planted_effect_is_found(
         ("two", "third"),
     ]
     treated = main[(main["tip"] == "one") & (main["variant"] == "treated")].iloc[0]
-    assert treated["ci_low"] < 1 / 1.5 < treated["ci_high"] or treated["effect"] == pytest.approx(
-        1 / 1.5, rel=0.1
-    )
+    assert treated["effect"] == pytest.approx(1 / 1.5, rel=0.1)
     assert treated["verdict"] == "hurts"
     assert treated["replicates"] == 5
 

@@ -1,0 +1,57 @@
+"""What freezing is for: workers that wait make no batches, and unfrozen ones do."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import CONTEXT
+
+from bench.engine.arm import Build, Run, WarmUp
+from bench.engine.processes import Processes
+from bench.workloads.work import Context, Work
+
+PREFETCHED = 20
+WORKERS = 2
+
+
+def build(settings: Mapping[str, Any], context: Context) -> Work:
+    """A loader whose workers write down each sample that they make."""
+    from counted import Counted
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(
+        Counted(settings["log"]),
+        batch_size=1,
+        num_workers=WORKERS,
+        prefetch_factor=PREFETCHED // WORKERS,
+    )
+    batches = iter(loader)
+
+    def step() -> int:
+        return len(next(batches))
+
+    return Work(step=step, evidence=dict)
+
+
+def made(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+@pytest.mark.parametrize("freezes", [True, False])
+def test_only_unfrozen_workers_make_batches_while_their_arm_waits(
+    tmp_path: Path, freezes: bool
+) -> None:
+    log = tmp_path / "made"
+    with Processes(preload=["torch.utils.data"], freezes=freezes) as processes:
+        arm = processes.start(cores=(0,), threads=1)
+        arm.ask(Build(build=build, settings={"log": str(log)}, context=CONTEXT))
+        arm.ask(WarmUp(seconds=0.0))
+        arm.ask(Run(steps=2))
+        before = made(log)
+        assert before < PREFETCHED
+        deadline = time.monotonic() + (0.5 if freezes else 20)
+        while made(log) == before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (made(log) == before) is freezes
