@@ -206,12 +206,12 @@ def judge_cores(*, usable: int, counted: int) -> CheckResult:
     evidence = {"usable": usable, "os.cpu_count": counted}
     if usable < counted:
         return _warn(
-            f"{usable} cores are usable, and os.cpu_count() says {counted}: what trusts it starts "
-            "too many threads and workers",
+            f"usable cores: {usable}, and os.cpu_count() says {counted}: what trusts it starts too "
+            "many threads and workers",
             "Set OMP_NUM_THREADS and num_workers by hand, or widen the container's quota.",
             evidence,
         )
-    return _pass(f"all {usable} cores are usable", evidence)
+    return _pass(f"all cores are usable: {usable}", evidence)
 
 
 def judge_shared_memory(*, total: int, free: int, needed: int) -> CheckResult:
