@@ -31,8 +31,10 @@ def print_machine(console: Console, machine: Mapping[str, Any]) -> None:
         f"[bold]{machine['cpu_model']}[/bold], usable cores: {machine['usable_cores']}, "
         f"{machine['gpu_model'] or 'no GPU'}"
     )
-    names = ("python_version", "torch_version", "torchvision_version", "cuda_version")
-    names += ("cudnn_version", "driver_version")
+    names = (
+        *("python_version", "torch_version", "torchvision_version"),
+        *("cuda_version", "cudnn_version", "driver_version"),
+    )
     versions = (
         f"{name.removesuffix('_version')} {machine[name]}" for name in names if machine[name]
     )

@@ -101,7 +101,7 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
 
     def evidence() -> dict[str, Any]:
         if not watcher.last:
-            raise TreatmentNotApplied(f"{watcher.looks} looks in the first turn saw nothing")
+            raise TreatmentNotApplied(f"{watcher.looks} looks in the turn saw nothing")
         return {"looks": watcher.looks, "seen": sorted(watcher.last), **work.evidence()}
 
     def close() -> None:

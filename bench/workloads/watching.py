@@ -27,8 +27,9 @@ class Watcher:
         self.last: Mapping[str, float] = {}
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to look, and to count the looks."""
         self.stop()
+        self.looks, self.last = 0, {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, args=(self._stopped,), daemon=True)
         self._thread.start()
