@@ -132,6 +132,27 @@ def tips(storage: StorageOption = None, device: DeviceOption = None) -> None:
 
 
 @app.command()
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
+) -> None:
+    """Ask what about this machine would spoil results. Exits 1 when something would."""
+    from bench import live
+    from bench.session import Options, Session
+
+    with Session(Options(tips=("environment",))) as session:
+        answers = session.answers(session.tips[0])
+        machine = session.environment
+    if as_json:
+        live.print_json(machine, answers)
+    else:
+        console = live.console()
+        live.print_machine(console, machine)
+        live.print_answers(console, answers)
+    spoilt = any(answer.verdict == "fail" or answer.status == "failed" for answer in answers)
+    raise typer.Exit(int(spoilt))
+
+
+@app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write effects.csv, report.md and the figures of a run anew."""
     from bench import live

@@ -27,10 +27,14 @@ def console() -> Console:
 
 def print_machine(console: Console, machine: Mapping[str, Any]) -> None:
     """What people are told to print before they train: versions and devices."""
-    cpu = f"{machine['cpu_model']}, {machine['usable_cores']} usable cores"
-    console.print(f"[bold]{cpu}[/bold], {machine['gpu_model'] or 'no GPU'}")
-    names = ("python_version", "torch_version", "torchvision_version", "cuda_version")
-    names += ("cudnn_version", "driver_version")
+    console.print(
+        f"[bold]{machine['cpu_model']}[/bold], usable cores: {machine['usable_cores']}, "
+        f"{machine['gpu_model'] or 'no GPU'}"
+    )
+    names = (
+        *("python_version", "torch_version", "torchvision_version"),
+        *("cuda_version", "cudnn_version", "driver_version"),
+    )
     versions = (
         f"{name.removesuffix('_version')} {machine[name]}" for name in names if machine[name]
     )

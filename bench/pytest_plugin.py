@@ -252,6 +252,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.benchmark_json = _RunFile(runner)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Find out whether the user's device and model exist before tests are collected.
+
+    An error that is raised while they are is a broken test file to pytest.
+    """
+    runner = session.config.stash.get(_RUNNER, None)
+    if runner and (runner.session.options.model or runner.session.options.device):
+        try:
+            runner.collected()
+        except UserError as error:
+            _stop(error, session.config)
+    return (yield)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave no process behind, however the session ended."""
     if runner := config.stash.get(_RUNNER, None):
@@ -263,10 +278,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "entry" not in metafunc.fixturenames:
         return
     runner = metafunc.config.stash.get(_RUNNER, None)
-    try:
-        entries = runner.collected() if runner else []
-    except UserError as error:
-        _stop(error, metafunc.config)
     metafunc.parametrize(
         "entry",
         [
@@ -281,7 +292,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                     *([_UNTIMED] if entry.workload == CHECK else []),
                 ),
             )
-            for entry in entries
+            for entry in (runner.collected() if runner else [])
         ],
     )
 
@@ -318,6 +329,8 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         if capture:
             capture.resume_global_capture()
         signal.signal(signal.SIGTERM, previous)
+    if not any(entry.status == "ok" for entry in runner.entries):
+        _expect_no_benchmarks()
     result = yield
     if not complete:
         pytest.exit("measuring was interrupted", returncode=2)
@@ -347,8 +360,13 @@ def _stop(error: UserError, config: pytest.Config) -> NoReturn:
     if capture := config.pluginmanager.getplugin("capturemanager"):
         capture.suspend_global_capture(in_=True)
     print(error, file=sys.stderr)
-    warnings.filterwarnings("ignore", "Not saving anything, no benchmarks have been run!")
+    _expect_no_benchmarks()
     pytest.exit("nothing was measured", returncode=2)
+
+
+def _expect_no_benchmarks() -> None:
+    """What pytest-benchmark would say of a run without timed turns has been said better."""
+    warnings.filterwarnings("ignore", "Not saving anything, no benchmarks have been run!")
 
 
 def _measuring_is_off(config: pytest.Config) -> bool:

@@ -115,7 +115,7 @@ class Replica:
         self._alone = None
         model = self._model().to(self.devices[0])
         model.register_forward_pre_hook(self._count)
-        gpus = self.devices if self.job.kind == "cuda" else None
+        gpus = [torch.device(d) for d in self.devices] if self.job.kind == "cuda" else None
         match self.job.wrap:
             case "DistributedDataParallel":
                 self._join_group()

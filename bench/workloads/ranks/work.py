@@ -37,7 +37,24 @@ class Ranks:
             raise
 
     def ask(self, do: str, **more: int) -> list[Any]:
-        """Let every rank do something; their answers by rank. WorkFailed when one doesn't."""
+        """Let every rank do something; their answers by rank.
+
+        WorkFailed when one doesn't, or MemoryError when memory is why; then all ranks are ended.
+        """
+        try:
+            return self._answers(do, more)
+        except Exception:
+            self._launcher.end(patience=0.0)
+            raise
+
+    def close(self) -> None:
+        """End the ranks and their launcher."""
+        self._order("end", {})
+        # Forked ranks on this machine leave nothing behind that they would have to clean up.
+        can_be_killed = self.job.kind == "cpu" and self.job.nodes == 1
+        self._launcher.end(patience=0.0 if can_be_killed else _ENDING_SECONDS)
+
+    def _answers(self, do: str, more: Mapping[str, int]) -> list[Any]:
         number = self._order(do, more)
         keys = [answer_key(number, rank) for rank in range(self.job.ranks)]
         for _ in range(int(_PATIENCE_SECONDS / _LOOK_SECONDS)):
@@ -47,15 +64,6 @@ class Ranks:
         others = f"; are all {self.job.nodes} nodes started?" if self.job.nodes > 1 else ""
         raise WorkFailed(f"no answer from every rank within {_PATIENCE_SECONDS:.0f} s{others}")
 
-    def close(self) -> None:
-        """End the ranks and their launcher."""
-        self._order("end", {})
-        self._launcher.end(patience=_ENDING_SECONDS)
-
-    def kill(self) -> None:
-        """End this machine's ranks without a word to them."""
-        self._launcher.end(patience=0.0)
-
     def _order(self, do: str, more: Mapping[str, int]) -> int:
         number = self._orders
         self._orders += 1
@@ -64,6 +72,7 @@ class Ranks:
 
     def _raise_failure(self) -> None:
         """Raise what went wrong, if anything did: the cause where others fail as its result."""
+        launcher_was_alive = self._launcher.is_alive
         if self._store.check([stores.FAILED]):
             stores.heard(self._store, [stores.KILLED], _CAUSE_SECONDS)
         for key in (stores.KILLED, stores.FAILED):
@@ -72,7 +81,7 @@ class Ranks:
                 if "out of memory" in reason.lower():
                     raise MemoryError(reason)
                 raise WorkFailed(reason)
-        if not self._launcher.is_alive:
+        if not launcher_was_alive:
             raise WorkFailed("the launcher of the ranks ended without a word")
 
 
@@ -83,12 +92,8 @@ def ranks_work(job: Job, context: Context) -> Work:
     over those of one replica that works alone, times the number of replicas.
     """
     ranks = Ranks(job, context)
-    try:
-        alone = _samples_per_second_alone(ranks, context)
-        ranks.ask("join")
-    except BaseException:
-        ranks.kill()
-        raise
+    alone = _samples_per_second_alone(ranks, context)
+    ranks.ask("join")
     samples_per_second = math.nan
 
     def steps(count: int) -> int:
