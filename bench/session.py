@@ -5,6 +5,7 @@ import difflib
 import functools
 import getpass
 import json
+import multiprocessing
 import re
 import socket
 import sys
@@ -240,6 +241,7 @@ class Session:
             threads=machine.usable_cores(),
             cores=machine.usable_cores(),
             physical_cores=machine.physical_cores(),
+            start_method=multiprocessing.get_all_start_methods()[0],
             torch_threads=self.device["default_threads"],
             device=self.device["device"],
             batch_size=options.batch_size or (32 if on_cuda else 8),
