@@ -186,6 +186,34 @@ def publish(
 
 
 @app.command()
+def profile(
+    out: Annotated[
+        Path | None, typer.Option(help="Its folder; results/local/…/profile-… by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the images' order and crops.")] = 0,
+    data: DataOption = None,
+    model: ModelOption = None,
+    image_size: ImageSizeOption = 224,
+    batch_size: BatchSizeOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """Show where a training step's time goes: a trace, the costliest operators, the shares."""
+    from bench import live, profile_command
+    from bench.session import Options
+
+    options = Options(
+        seed=seed,
+        data=data,
+        out=out,
+        model=model,
+        image_size=image_size,
+        batch_size=batch_size,
+        device=device,
+    )
+    profile_command.profile(options, live.console())
+
+
+@app.command()
 def selfcheck(
     quick: Annotated[
         bool, typer.Option("--quick", help="6 trials and 6 replicates: minutes, not an hour.")

@@ -190,9 +190,7 @@ class Runner:
     def _fill_entries(self) -> None:
         session = self.session
         reasons = {
-            (tip.id, part.name): part.reason
-            for tip in session.plan.tips
-            for part in (*tip.variants, *tip.workloads)
+            (tip.id, part.name): part.reason for tip in session.plan.tips for part in tip.parts
         }
         unreached = "it was not measured: " + (
             "the budget ended before" if session.end is End.BUDGET else "the run was stopped before"

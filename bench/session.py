@@ -324,7 +324,7 @@ class Session:
         unmet = {
             (tip.id, part.name)
             for tip in plan.tips
-            for part in (*tip.variants, *tip.workloads)
+            for part in tip.parts
             if part.reason is not None
         }
         self._groups = [

@@ -221,6 +221,9 @@ def summarise() -> None:
         Part("simplejpeg", "import simplejpeg", retry),
         Part("TorchCodec", "from torchcodec.decoders import decode_jpeg", torchcodec),
         Part("NVML for Python", "import pynvml", retry),
+        Part("ONNX Runtime", "import onnxruntime", retry),
+        Part("ONNX export", "import onnxscript", retry),
+        Part("TensorBoard", "from torch.utils.tensorboard import SummaryWriter", retry),
     )
     missing = [part for part in parts if not succeeds([PYTHON, "-c", part.code])]
     there = [f"{name} {version}" for name, version in torch.items()]

@@ -96,6 +96,11 @@ class PlannedTip:
         return not self.workloads
 
     @property
+    def parts(self) -> tuple[PlannedVariant | PlannedWorkload, ...]:
+        """All that may not be measurable here."""
+        return (*self.variants, *self.workloads)
+
+    @property
     def baseline(self) -> PlannedVariant:
         """The variant that the others are compared with."""
         return next(variant for variant in self.variants if variant.is_baseline)
