@@ -372,6 +372,7 @@ def snapshot(now: float, gpu: GpuReading | None) -> Snapshot:
     return Snapshot(
         now=now,
         own_cpu_seconds=now / 2,
+        runner_cpu_seconds=0.0,
         busy_seconds=now / 2,
         run_delay_seconds=0.0,
         disk_read_bytes=0,
