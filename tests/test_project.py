@@ -228,3 +228,10 @@ def test_a_missing_venv_module_is_named_with_its_fix(
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     with pytest.raises(SystemExit, match=rf"\nsudo apt-get install .* python{version}-venv$"):
         setup.make_venv()
+
+
+def test_the_readme_shows_what_its_results_say() -> None:
+    """Numbers in the README come from a run's files; ``python -m bench publish RUN`` mends it."""
+    from bench.publishing import readme_is_current
+
+    assert readme_is_current()
