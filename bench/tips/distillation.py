@@ -35,7 +35,15 @@ in a Neural Network", arXiv:1503.02531.
 from collections.abc import Mapping
 from typing import Any
 
-from bench.tips.tip import ACCURACY, FILE_BYTES, LATENCY_P50, Tip, Variant, Workload
+from bench.tips.tip import (
+    ACCURACY,
+    FILE_BYTES,
+    INFERENCE_TURN_SECONDS,
+    LATENCY_P50,
+    Tip,
+    Variant,
+    Workload,
+)
 from bench.workloads.work import Context, TreatmentNotApplied, Work
 
 
@@ -58,6 +66,7 @@ def tip(context: Context) -> Tip:
                 build=build,
                 metrics=(ACCURACY, LATENCY_P50, FILE_BYTES),
                 pinned=True,
+                turn_seconds=INFERENCE_TURN_SECONDS,
             ),
         ),
     )

@@ -40,7 +40,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bench.tips.tip import ACCURACY, FILE_BYTES, LATENCY_P50, LATENCY_P99, Tip, Variant, Workload
+from bench.tips.tip import (
+    ACCURACY,
+    FILE_BYTES,
+    INFERENCE_TURN_SECONDS,
+    LATENCY_P50,
+    LATENCY_P99,
+    Tip,
+    Variant,
+    Workload,
+)
 from bench.workloads.work import Context, Work
 
 COMPRESSED_BYTES = dataclasses.replace(
@@ -68,6 +77,7 @@ def tip(context: Context) -> Tip:
                 build=build,
                 metrics=(LATENCY_P50, LATENCY_P99, FILE_BYTES, COMPRESSED_BYTES, ACCURACY),
                 pinned=True,
+                turn_seconds=INFERENCE_TURN_SECONDS,
             ),
         ),
     )

@@ -55,6 +55,7 @@ from bench.tips.tip import (
     ACCURACY,
     FILE_BYTES,
     HOST_MEMORY,
+    INFERENCE_TURN_SECONDS,
     LATENCY_P50,
     LATENCY_P99,
     Tip,
@@ -97,18 +98,21 @@ def tip(context: Context) -> Tip:
                 build=Build(model=CNN, batch=1),
                 metrics=latency + at_rest,
                 pinned=True,
+                turn_seconds=INFERENCE_TURN_SECONDS,
             ),
             Workload(
                 name=f"{CNN}, batch 32",
                 build=Build(model=CNN, batch=32),
                 metrics=latency,
                 pinned=True,
+                turn_seconds=INFERENCE_TURN_SECONDS,
             ),
             Workload(
                 name=f"{MLP}, batch 32",
                 build=Build(model=MLP, batch=32),
                 metrics=latency,
                 pinned=True,
+                turn_seconds=INFERENCE_TURN_SECONDS,
             ),
             # Last, so that the model is in the cache: training it here would be counted too.
             Workload(
@@ -116,6 +120,7 @@ def tip(context: Context) -> Tip:
                 build=Build(model=MLP, batch=1),
                 metrics=(*latency, *at_rest, HOST_MEMORY),
                 pinned=True,
+                turn_seconds=INFERENCE_TURN_SECONDS,
                 memory_scales=(1.0,),
                 memory_of_build=False,
             ),

@@ -45,6 +45,8 @@ LATENCY_P50 = Metric(
 LATENCY_P99 = dataclasses.replace(
     LATENCY_P50, name="latency_p99_seconds", column="latency_p99_seconds"
 )
+INFERENCE_TURN_SECONDS = 0.1
+"""A hundred answers and more, where one takes less than a millisecond."""
 FILE_BYTES = Metric(
     name="file_bytes",
     unit="bytes",
