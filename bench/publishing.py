@@ -25,10 +25,10 @@ def publish(run: Path) -> Path:
         raise UserError(
             f"{run} was published before: {target} exists.", "Remove that folder to do it again."
         )
-    shutil.copytree(run, target)
-    report = _report(RunFolder(target))
     text = README.read_text(encoding="utf-8")
-    shown = readme.with_results(text, report, target.relative_to(ROOT).as_posix())
+    readme.published_folder(text)
+    shown = readme.with_results(text, _report(source), target.relative_to(ROOT).as_posix())
+    shutil.copytree(run, target)
     README.write_text(shown, encoding="utf-8")
     return target
 

@@ -49,6 +49,8 @@ def _results(report: Report, folder: str) -> str:
     prices = {tip.tip.id for tip in report.tips if tip.tip.is_price}
     rows = []
     for tip in report.tips:
+        if tip.tip.is_check:
+            continue
         row = tip.headline
         rows.append(
             (
