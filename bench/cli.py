@@ -1,5 +1,6 @@
 """The command line. It imports nothing heavy before a command needs it."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -126,7 +127,10 @@ def tips(storage: StorageOption = None, device: DeviceOption = None) -> None:
     from bench import live
     from bench.session import Options, Session
 
-    with Session(Options(storage=tuple(storage or ()), device=device)) as session:
+    options = Options(profile="smoke", storage=tuple(storage or ()), device=device)
+    with Session(options) as session:
+        # Some needs are only seen by trying: a cold read takes files.
+        session.context = dataclasses.replace(session.context, images=session.images())
         unmet = session.unmet_needs(session.tips) | session.unmet_workloads(session.tips)
         live.print_catalogue(live.console(), session.tips, unmet)
 

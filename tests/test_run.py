@@ -289,3 +289,18 @@ def test_help_does_not_import_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     ).stdout
     assert output.strip().endswith("False False")
+
+
+def test_the_catalogue_lists_the_articles_22_tips_and_why_not_each_is_measurable() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "bench", "tips"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert result.returncode == 0, result.stderr
+    states = dict(re.findall(r"^  ([a-z_]+)  (\S.*)$", result.stdout, re.MULTILINE))
+    article = [name for name in states if not name.startswith("aa_")]
+    assert len(article) == 22
+    assert article[0] == "environment"
+    assert article[-1] == "export"
+    assert "cannot be seen" not in result.stdout
+    for state in states.values():
+        assert state == "measurable" or state.startswith("not measurable here: ")
