@@ -48,6 +48,9 @@ GOOD = """{
     "two": [v("plain"), v("treated"), v("third")],
 }"""
 
+LONG = f"""{{**{GOOD}, **{{f"more {{n}}": [v("plain"), v("treated")] for n in range(8)}}}}"""
+"""Long enough to be stopped before it ends, however fast the machine is."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -232,7 +235,7 @@ def test_a_stopped_run_loses_nothing_leaves_nothing_and_goes_on(
 ) -> None:
     folder, before = tmp_path / "run", tokens()
     shared_memory = set(Path("/dev/shm").iterdir())
-    process = start("run", "--out", folder)
+    process = start("run", "--out", folder, tips=LONG)
     wait_for(lambda: len(rows(folder)) > 20, process)
     process.send_signal(how)
     process.communicate(timeout=60)
@@ -244,7 +247,7 @@ def test_a_stopped_run_loses_nothing_leaves_nothing_and_goes_on(
     kept = rows(folder)
     assert len(kept) > 20
 
-    code, output = finish("run", "--resume", folder)
+    code, output = finish("run", "--resume", folder, tips=LONG)
     assert code == 0, output
     assert re.search(r"[1-9]\d* finished replicates are kept", output)
     after = rows(folder)
