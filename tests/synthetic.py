@@ -24,20 +24,6 @@ RATE = Metric(name="images_per_second", unit="images/s", column="samples", aggre
 BYTES_RATE = Metric(
     name="payload_bytes_per_second", unit="bytes/s", column="payload_bytes", aggregate="rate"
 )
-STARTUP = Metric(
-    name="startup_seconds",
-    unit="s",
-    column="startup_seconds",
-    aggregate="once",
-    higher_is_better=False,
-)
-MEMORY = Metric(
-    name="peak_host_pss_bytes",
-    unit="bytes",
-    column="peak_host_pss_bytes",
-    aggregate="once",
-    higher_is_better=False,
-)
 BYTES_A_BYTE = Metric(
     name="peak_bytes_per_data_byte",
     unit="bytes/byte",

@@ -14,9 +14,7 @@ from synthetic import (
     ACCURACY,
     BYTES_A_BYTE,
     LATENCY,
-    MEMORY,
     RATE,
-    STARTUP,
     as_read,
     make_environment,
     make_plan,
@@ -33,6 +31,7 @@ from bench.analysis.verdicts import decide, replicates_to_settle, scaled_margin
 from bench.records.effects import Effect, read_effects, write_effects
 from bench.records.measurements import Turn
 from bench.records.plan import Metric, Plan
+from bench.tips.tip import HOST_MEMORY, STARTUP
 
 
 def analysed(plan: Plan, turns: Sequence[Turn]) -> list[Effect]:
@@ -69,7 +68,7 @@ class TestEffects:
             (RATE, 1.25, 1.25),
             (RATE, 0.8, 0.8),
             (LATENCY, 0.5, 2.0),  # half the time is twice as good
-            (MEMORY, 2.0, 0.5),
+            (HOST_MEMORY, 2.0, 0.5),
             (STARTUP, 1.6, 0.625),
             (ACCURACY, 1.5, 1.5),
             (BYTES_A_BYTE, -0.9, 0.9),
@@ -125,7 +124,7 @@ class TestEffects:
 
     def test_every_planned_pair_has_a_row_even_without_measurements(self) -> None:
         plan = make_plan(
-            make_tip("a", "0", "1", "2", metrics=(RATE, MEMORY), workloads=("read", "load")),
+            make_tip("a", "0", "1", "2", metrics=(RATE, HOST_MEMORY), workloads=("read", "load")),
             make_tip("b", reasons={"off": "needs CUDA", "on": "needs CUDA"}),
         )
         found = effects(no_measurements(), plan, make_environment())
@@ -155,7 +154,7 @@ class TestEffects:
         assert (found.replicates, found.blocks) == (5, 20)
 
     def test_arms_in_sets_pair_with_the_baseline_of_their_set(self) -> None:
-        plan = make_plan(make_tip("t", "a", "b", "c", metrics=(RATE, MEMORY)))
+        plan = make_plan(make_tip("t", "a", "b", "c", metrics=(RATE, HOST_MEMORY)))
         turns = make_turns(plan, lambda *_: 2.0)
         memory = [turn for turn in turns if turn.block is None]
         timed = [turn for turn in turns if turn.block is not None]
@@ -172,7 +171,7 @@ class TestEffects:
         for variant in "bc":
             assert row(found, variant).effect == pytest.approx(2)
             assert row(found, variant).replicates == 5
-            assert row(found, variant, MEMORY.name).effect == pytest.approx(0.5)
+            assert row(found, variant, HOST_MEMORY.name).effect == pytest.approx(0.5)
 
     def test_none_is_a_variant_name_like_any_other(self, tmp_path: Path) -> None:
         plan = make_plan(make_tip("t", "None", "NA"))
@@ -186,7 +185,7 @@ class TestEffects:
 
 class TestStatuses:
     def test_one_failed_row_fails_the_variant_with_its_reason(self) -> None:
-        plan = make_plan(make_tip("t", "a", "b", "c", metrics=(RATE, MEMORY)))
+        plan = make_plan(make_tip("t", "a", "b", "c", metrics=(RATE, HOST_MEMORY)))
         turns = make_turns(plan, lambda *_: 2.0)
         killed = dataclasses.replace(
             next(turn for turn in turns if turn.variant == "b"),
@@ -255,10 +254,10 @@ class TestStatuses:
         assert "smoke" in (found.reason or "")
 
     def test_missing_reading_and_memory_below_zero(self) -> None:
-        plan = make_plan(make_tip("t", metrics=(RATE, MEMORY)))
+        plan = make_plan(make_tip("t", metrics=(RATE, HOST_MEMORY)))
         turns = make_turns(plan)
         unread = [dataclasses.replace(turn, peak_host_pss_bytes=None) for turn in turns]
-        found = row(analysed(plan, unread), "on", MEMORY.name)
+        found = row(analysed(plan, unread), "on", HOST_MEMORY.name)
         assert (found.verdict, found.reason) == (
             "inconclusive",
             "no reading of peak_host_pss_bytes",
@@ -269,7 +268,7 @@ class TestStatuses:
             else turn
             for turn in turns
         ]
-        found = row(analysed(plan, negative), "on", MEMORY.name)
+        found = row(analysed(plan, negative), "on", HOST_MEMORY.name)
         assert found.verdict == "inconclusive"
         assert "not above zero" in (found.reason or "")
 

@@ -20,7 +20,6 @@ from rich.console import Console
 from synthetic import (
     ACCURACY,
     BYTES_A_BYTE,
-    MEMORY,
     RATE,
     as_read,
     make_environment,
@@ -41,6 +40,7 @@ from bench.reporting.overview_picture import overview_picture
 from bench.reporting.screen import verdict_table
 from bench.reporting.tip_picture import tip_picture
 from bench.reporting.units import effect_text, number, price_text, quantity
+from bench.tips.tip import HOST_MEMORY
 
 NASTY = "<script>alert(1)</script> $\\foo$ 解码器 | `x` *y* " + "z" * 200
 
@@ -56,7 +56,7 @@ def nasty_plan() -> Plan:
         make_tip(
             "num_workers",
             *numbers,
-            metrics=(RATE, MEMORY),
+            metrics=(RATE, HOST_MEMORY),
             workloads=("loader", NASTY),
             reasons={numbers[-1]: NASTY},
         ),
