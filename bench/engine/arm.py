@@ -27,7 +27,7 @@ from bench.workloads.work import Context, TreatmentNotApplied, Work, WorkFailed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settle:
-    """The preamble: bind to ``cores``, use ``threads`` threads, log to ``log``, import modules.
+    """The preamble: bind to ``cores``, use ``threads`` threads, log to ``log``.
 
     ``threads``: None leaves torch's own default.
     """
@@ -35,7 +35,6 @@ class Settle:
     cores: tuple[int, ...]
     threads: int | None
     log: str
-    imports: tuple[str, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -150,8 +149,6 @@ def _settle(settle: Settle) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, settle.cores)
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
-    for name in settle.imports:
-        importlib.import_module(name)
     if settle.threads is not None and (torch := sys.modules.get("torch")):
         torch.set_num_threads(settle.threads)
 
