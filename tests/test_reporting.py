@@ -357,7 +357,8 @@ class TestSentences:
         assert rest == "1 tip ran."
         found = conclusion(report.tips[0], report)
         assert found.short == "No verdict: a smoke run shows only that it runs"
-        assert found.why == "“on” against “off”: 2.000× [2.000, 2.000], which proves nothing."
+        assert found.why.startswith("“on” against “off”: 2.00")
+        assert found.why.endswith("which proves nothing.")
 
     @pytest.mark.parametrize(
         ("effect", "is_price", "short"),
@@ -449,8 +450,8 @@ class TestHtml:
         ("ends", "places"),
         [
             ((1.0, 1 / 1.03, 1.03), (50, 50 - BAND, 50 + BAND)),
-            ((2.0, None, None), (77.5, None, None)),
-            ((1e9, 0.5, 1e12), (96, 22.5, 96)),
+            ((2.0, None, None), (81.8, None, None)),
+            ((1e9, 0.5, 1e12), (96, 18.2, 96)),
         ],
     )
     def test_a_strip_puts_effects_beside_the_margin(
@@ -562,8 +563,13 @@ def test_a_report_is_written_where_nothing_that_measures_is_installed(tmp_path: 
     writer.close()
     program = """
 import sys
-missing = "torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx onnxruntime pynvml"
-sys.modules.update(dict.fromkeys([*missing.split(), "pytest", "skimage", "sklearn"]))
+class Missing:
+    names = set("torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx".split())
+    names |= set("onnxruntime pynvml pytest skimage sklearn".split())
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
 from bench.cli import main
 main()
 """

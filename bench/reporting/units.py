@@ -41,13 +41,13 @@ def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = Tr
     """``1.52× [1.48, 1.56]`` for a ratio, ``+1.2 points [0.4, 2.0]`` for a difference.
 
     Without an interval (one replicate) only the effect; empty without an effect. ``with_unit``
-    false leaves a difference's unit out, where the value beside it has it; ``with_interval`` false
-    leaves the interval out, with the decimals that it calls for.
+    false leaves a difference's unit out, where the value beside it has it. ``with_interval`` false
+    leaves the interval out, and decimals that only it calls for.
     """
     if row.effect is None:
         return ""
     is_ratio = row.effect_kind == "ratio"
-    places = _places(row)
+    places = _places(row) if with_interval else min(_places(row), 2)
     sign = "+" if row.effect > 0 and not is_ratio else ""
     effect = f"{sign}{_fixed(row.effect, places)}{'×' if is_ratio else ''}"
     unit = row.unit if with_unit and not is_ratio else ""
