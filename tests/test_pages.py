@@ -155,7 +155,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         built = report_of(plan, as_read(nasty_turns(plan, noise=0.05)))
         figures = folder / "figures"
         figures.mkdir()
-        for name in ("overview", *(tip.picture for tip in built.tips)):
+        for name in ("overview", "course", *(tip.picture for tip in built.tips)):
             (figures / f"{name}.svg").write_text(PICTURE)
     else:
         run = readme.results_folder(README)

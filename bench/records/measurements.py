@@ -8,6 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from bench.errors import UserError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -25,8 +27,9 @@ class Turn:
 
     A value that is not known is None here and empty in the file, never 0. A row without a
     ``block`` is not a timed turn: it holds a memory reading, a check's ``verdict``, or the reason
-    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. Fields from
-    ``payload_bytes`` on are a tip's own readings.
+    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. ``ended_at``
+    is when the turn ended, in UTC as ISO 8601 with milliseconds; runs of older versions have no
+    such column. Fields from ``payload_bytes`` on are a tip's own readings.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -39,6 +42,7 @@ class Turn:
     replicate: int | None = None
     block: int | None = None
     position: int | None = None
+    ended_at: str | None = None
     steps: int | None = None
     samples: int | None = None
     seconds: float | None = None
@@ -65,7 +69,6 @@ class Turn:
     verdict: Literal["pass", "warn", "fail"] | None = None
     payload_bytes: int | None = None
     peak_bytes_per_data_byte: float | None = None
-    host_to_device_bytes_per_second: float | None = None
     build_seconds: float | None = None
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
@@ -97,11 +100,14 @@ _TEXT = text_columns(Turn)
 
 
 class MeasurementWriter:
-    """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts."""
+    """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts.
+
+    Raises UserError for a file that another version of the suite began: its columns are others.
+    """
 
     def __init__(self, path: Path) -> None:
-        is_new = not path.exists() or path.stat().st_size == 0
-        if not is_new:
+        is_new = not (path.exists() and _has_own_columns(path))
+        if path.exists():
             _end_cut_line(path)
         self._file: TextIO = path.open("a", encoding="utf-8", newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")
@@ -137,7 +143,12 @@ def read_measurements(path: Path) -> "pd.DataFrame":
 
 
 def read_turns(path: Path) -> list[Turn]:
-    """Read ``measurements.csv`` back into the values that were written."""
+    """Read ``measurements.csv`` back into the values that were written.
+
+    Raises UserError for a file that another version of the suite wrote.
+    """
+    if not _has_own_columns(path):
+        return []
     whole = {field.name for field in dataclasses.fields(Turn) if field.type in (int, int | None)}
     turns = []
     for row in read_measurements(path).to_dict("records"):
@@ -153,6 +164,23 @@ def read_turns(path: Path) -> list[Turn]:
                 values[str(name)] = value
         turns.append(Turn(**values))
     return turns
+
+
+def _has_own_columns(path: Path) -> bool:
+    """Whether the head is there, or was never finished; UserError for other columns."""
+    with path.open(encoding="utf-8", newline="") as file:
+        head = file.readline()
+    if not head.endswith("\n"):
+        return False
+    found = next(csv.reader([head]))
+    if found != list(COLUMNS):
+        others = sorted(set(found) ^ set(COLUMNS)) or ["their order"]
+        raise UserError(
+            f"{path} was begun by another version of the suite: its columns differ "
+            f"({', '.join(others)}).",
+            "Go on with it in that version, or start a new run.",
+        )
+    return True
 
 
 def _end_cut_line(path: Path) -> None:
