@@ -136,7 +136,8 @@ def test_the_report_has_a_table_of_questions_and_no_picture_of_them(tmp_path: Pa
         "1 failed (four), 1 fail (three), 1 warn (two), 1 inconclusive (six), 1 pass, "
         "1 not measurable here"
     )
-    assert f"Answered: {summary}" in told
+    assert f"In all: {summary}." in told
+    assert "**The check itself failed and gave no answer.** Four: " in told
     assert f"| `asked` |  | check |  |  |  | {summary} |  |  |" in told
     assert "figures/asked" not in told
     assert "value: `three`" in told

@@ -1,11 +1,13 @@
 """``measurements.csv``: one row a turn, appended and flushed as it happens."""
 
+import csv
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from bench.errors import UserError
 from bench.records.cells import csv_line, to_cell
 from bench.records.reading import finished, read_rows
 
@@ -26,8 +28,9 @@ class Turn:
 
     A value that is not known is None here and empty in the file, never 0. A row without a
     ``block`` is not a timed turn: it holds a memory reading, a check's ``verdict``, or the reason
-    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. Fields from
-    ``payload_bytes`` on are a tip's own readings.
+    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. ``ended_at``
+    is when the turn ended, in UTC as ISO 8601 with milliseconds; runs of older versions have no
+    such column. Fields from ``payload_bytes`` on are a tip's own readings.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -40,6 +43,7 @@ class Turn:
     replicate: int | None = None
     block: int | None = None
     position: int | None = None
+    ended_at: str | None = None
     steps: int | None = None
     samples: int | None = None
     seconds: float | None = None
@@ -66,7 +70,6 @@ class Turn:
     verdict: Literal["pass", "warn", "fail"] | None = None
     payload_bytes: int | None = None
     peak_bytes_per_data_byte: float | None = None
-    host_to_device_bytes_per_second: float | None = None
     build_seconds: float | None = None
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
@@ -97,12 +100,15 @@ _MAY_LACK = tuple(name for name in COLUMNS if name not in _NEEDED)
 
 
 class MeasurementWriter:
-    """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts."""
+    """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts.
+
+    Raises UserError for a file that another version of the suite began: its columns are others.
+    """
 
     def __init__(self, path: Path) -> None:
+        is_new = not (path.exists() and _has_own_columns(path))
         if path.exists():
             _end_cut_line(path)
-        is_new = not path.exists() or path.stat().st_size == 0
         self._file: TextIO = path.open("a", encoding="utf-8", newline="")
         if is_new:
             self._file.write(csv_line(COLUMNS))
@@ -142,7 +148,12 @@ def read_measurements(path: Path) -> "pd.DataFrame":
 
 
 def read_turns(path: Path) -> list[Turn]:
-    """Read ``measurements.csv`` back into the values that were written."""
+    """Read ``measurements.csv`` back into the values that were written.
+
+    Raises UserError for a file that another version of the suite wrote.
+    """
+    if not _has_own_columns(path):
+        return []
     return [
         Turn(**row | {"evidence": None if row["evidence"] is None else json.loads(row["evidence"])})
         for row in _rows(path)
@@ -154,6 +165,23 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     unknown = dict.fromkeys(_MAY_LACK)
     rows = read_rows(path, Turn, schema_version=SCHEMA_VERSION, optional=_MAY_LACK, is_growing=True)
     return (unknown | values for _, values in rows)
+
+
+def _has_own_columns(path: Path) -> bool:
+    """Whether the head is there, or was never finished; UserError for other columns."""
+    with path.open("rb") as file:
+        head = file.readline()
+    if not head.endswith(b"\n"):
+        return False
+    found = next(csv.reader([head.decode("utf-8", errors="replace")]))
+    if found != list(COLUMNS):
+        others = sorted(set(found) ^ set(COLUMNS)) or ["their order"]
+        raise UserError(
+            f"{path} was begun by another version of the suite: its columns differ "
+            f"({', '.join(others)}).",
+            "Go on with it in that version, or start a new run.",
+        )
+    return True
 
 
 def _end_cut_line(path: Path) -> None:

@@ -22,11 +22,12 @@ def markdown(report: Report) -> str:
         table(("", ""), [(label, value) for label, value in report.machine]),
         "## Verdicts",
         f"{text(how_to_read(report))} **Bold**: the variant that the article recommends. Here each "
-        "workload's main metric; the others stand with their tip.",
+        "workload's main metric; the others stand with their tip. Turn spread, there, is the "
+        "standard deviation of single turns, a diagnostic that no verdict uses.",
         _verdicts(report),
         *(part for section in SECTIONS for part in _section(section, report)),
         *_left_out(report),
-        *_flags(report),
+        *_course(report),
         "## Method and limits",
         *map(text, method(report)),
         "## How to reproduce",
@@ -157,6 +158,7 @@ def _measured(tip: TipReport) -> Iterator[str]:
         "Verdict",
         "Margin",
         "Turn spread",
+        "Reason",
     )
     spread = {(workload, variant): share for workload, variant, share in tip.turn_spread}
     mains = {(workload.name, workload.metrics[0].name) for workload in plan.workloads}
@@ -169,6 +171,7 @@ def _measured(tip: TipReport) -> Iterator[str]:
                 percent(round(spread[row.workload, row.variant], 2))
                 if (row.workload, row.variant) in spread and (row.workload, row.metric) in mains
                 else "",
+                text(row.reason or ""),
             )
             for row in tip.rows
         ),
@@ -206,10 +209,14 @@ def _left_out(report: Report) -> Iterator[str]:
         )
 
 
-def _flags(report: Report) -> Iterator[str]:
+def _course(report: Report) -> Iterator[str]:
+    yield "## Course of the run"
+    yield (
+        "![What ran when, flagged turns, other processes' load, and the GPU's clock, temperature "
+        "and power](figures/course.png)"
+    )
+    yield from map(text, report.course_sentences)
     if report.flags:
-        yield "## Flagged turns"
-        yield f"Of {report.turns:,} turns these were flagged. They are kept in all figures."
         yield table(
             ("Tip", "Flag", "Turns"),
             ((code(tip), text(flag), str(turns)) for tip, flag, turns in report.flags),
