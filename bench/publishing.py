@@ -10,12 +10,12 @@ from bench.analysis.effects import effects
 from bench.engine.processes import ROOT
 from bench.errors import UserError
 from bench.records.measurements import read_measurements
-from bench.records.run_folder import RunFolder
+from bench.records.run_folder import RESULTS, RunFolder
 from bench.reporting import model, readme
 from bench.reporting.html import html
 from bench.reporting.markdown import markdown
 from bench.reporting.outputs import picture_names
-from bench.session import RESULTS, names_of_this_user
+from bench.session import names_of_this_user
 
 README = ROOT / "README.md"
 _PUBLISHED = ("*.json", "*.csv", "*.md", "*.html", "figures/*.png", "figures/*.svg")
