@@ -10,7 +10,7 @@ from bench.reporting.units import percent
 MOST_ROWS = 30
 """A table of more rows is folded on the page where it isn't the main one, and cut on the screen."""
 
-_MOST_NAMED = 12
+_MOST_NAMED = 6
 """So many names stand in one sentence."""
 
 BETWEEN_RUNS = (
@@ -115,7 +115,7 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
         its = grouped.setdefault(reason, [])
         if what not in its:
             its.append(what)
-    return [f"{listed(its, _MOST_NAMED)}: {reason}." for reason, its in grouped.items()]
+    return [f"{reason}: {listed(its, _MOST_NAMED)}." for reason, its in grouped.items()]
 
 
 def listed(names: Sequence[str], most: int = 99) -> str:
