@@ -18,10 +18,10 @@ setup: .venv/setup.done ## make .venv with all that the suite uses (make -B setu
 bench: .venv/setup.done ## measure the tips (PROFILE=smoke|quick|full BUDGET=8m ARGS="--tips amp")
 	$(RUN) -m bench run --profile $(PROFILE) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
 
-test: .venv/setup.done ## run the tests of the suite itself
+test: .venv/dev.done ## run the tests of the suite itself
 	$(RUN) -m pytest tests
 
-lint: .venv/lint.done ## check style, types and layers
+lint: .venv/dev.done ## check style, types and layers
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
@@ -32,7 +32,7 @@ lint: .venv/lint.done ## check style, types and layers
 	    { echo '$(PYTHON) is missing or older than 3.11; try: make setup PYTHON=python3.12'; exit 1; }
 	@$(PYTHON) scripts/setup.py
 
-.venv/lint.done: .venv/setup.done
+.venv/dev.done: .venv/setup.done
 	$(RUN) -m pip install --quiet 'pip>=25.1'
 	$(RUN) -m pip install --quiet --group dev
 	@touch $@

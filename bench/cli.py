@@ -125,6 +125,7 @@ def run(
 def tips(storage: StorageOption = None, device: DeviceOption = None) -> None:
     """List the catalogue: what is measurable here, and why the rest isn't."""
     from bench import live
+    from bench.reporting import screen
     from bench.session import Options, Session
 
     options = Options(profile="smoke", storage=tuple(storage or ()), device=device)
@@ -132,7 +133,7 @@ def tips(storage: StorageOption = None, device: DeviceOption = None) -> None:
         # Some needs are only seen by trying: a cold read takes files.
         session.context = dataclasses.replace(session.context, images=session.images())
         unmet = session.unmet_needs(session.tips) | session.unmet_workloads(session.tips)
-        live.print_catalogue(live.console(), session.tips, unmet)
+        live.print_catalogue(screen.console(), session.tips, unmet)
 
 
 @app.command()
@@ -141,6 +142,7 @@ def env(
 ) -> None:
     """Ask what about this machine would spoil results. Exits 1 when something would."""
     from bench import live
+    from bench.reporting import screen
     from bench.session import Options, Session
 
     with Session(Options(tips=("environment",))) as session:
@@ -149,7 +151,7 @@ def env(
     if as_json:
         live.print_json(machine, answers)
     else:
-        console = live.console()
+        console = screen.console()
         live.print_machine(console, machine)
         live.print_answers(console, answers)
     spoilt = any(answer.verdict == "fail" or answer.status == "failed" for answer in answers)
@@ -158,15 +160,13 @@ def env(
 
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Write effects.csv, report.md and the figures of a run anew."""
-    from bench import live
+    """Write effects.csv, report.html, report.md and the figures of a run anew."""
+    from bench import reporting
     from bench.records.run_folder import RunFolder
-    from bench.session import conclude
+    from bench.reporting import screen
 
     folder = RunFolder.existing(run)
-    console = live.console()
-    live.print_verdicts(console, folder.read_plan(), conclude(folder))
-    console.print(f"\nReport: {folder.report}")
+    screen.print_verdicts(screen.console(), reporting.conclude(folder), folder)
 
 
 @app.command()
@@ -202,7 +202,8 @@ def profile(
     device: DeviceOption = None,
 ) -> None:
     """Show where a training step's time goes: a trace, the costliest operators, the shares."""
-    from bench import live, profile_command
+    from bench import profile_command
+    from bench.reporting import screen
     from bench.session import Options
 
     options = Options(
@@ -214,7 +215,7 @@ def profile(
         batch_size=batch_size,
         device=device,
     )
-    profile_command.profile(options, live.console())
+    profile_command.profile(options, screen.console())
 
 
 @app.command()
@@ -227,11 +228,11 @@ def selfcheck(
     seed: Annotated[int, typer.Option(help="Seed of the order of turns.")] = 0,
 ) -> None:
     """Measure the suite itself: false verdicts, planted slow-downs, overhead, freezing."""
-    from bench import live
+    from bench.reporting import screen
     from bench.selfcheck import check
 
     trials, repeats = (6, 6) if quick else (trials, 20)
-    console = live.console()
+    console = screen.console()
     raise typer.Exit(check(trials=trials, repeats=repeats, out=out, seed=seed, console=console))
 
 

@@ -12,17 +12,10 @@ from rich.text import Text
 
 from bench.engine import rounds
 from bench.records import machine
-from bench.records.effects import Effect
 from bench.records.measurements import Turn
 from bench.records.plan import Plan
-from bench.reporting.screen import STYLES, verdict_table
+from bench.reporting.screen import STYLES
 from bench.tips.tip import Tip
-
-
-def console() -> Console:
-    """Standard output; 100 columns wide where it is no terminal."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=100)
 
 
 def print_machine(console: Console, machine: Mapping[str, Any]) -> None:
@@ -89,12 +82,6 @@ def print_plan(
             if workload.reason is not None:
                 which = f"{tip.id}, {workload.name}"
                 console.print(f"  [dim]not measurable here: {which}: {workload.reason}[/dim]")
-
-
-def print_verdicts(console: Console, plan: Plan, effects: Sequence[Effect]) -> None:
-    """The verdict table, as a run ends with it."""
-    console.print()
-    console.print(verdict_table(effects, plan))
 
 
 def print_answers(console: Console, answers: Sequence[Turn]) -> None:

@@ -21,6 +21,7 @@ from bench import live
 from bench.engine.rounds import End
 from bench.errors import UserError
 from bench.records.measurements import CHECK, Turn
+from bench.reporting import screen
 from bench.session import Options, Session, parse_budget
 
 CATALOGUE = Path(__file__).with_name("test_tips.py")
@@ -117,7 +118,7 @@ class Runner:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.console = live.console()
+        self.console = screen.console()
         self.session = Session(_options(config))
         self.entries: list[Entry] = []
         self._collected: list[Entry] | None = None
@@ -170,8 +171,7 @@ class Runner:
             self.close()
         self._fill_entries()
         effects = session.conclude()
-        live.print_verdicts(self.console, session.plan, effects)
-        self.console.print(f"\nReport: {session.folder.report}")
+        screen.print_verdicts(self.console, effects, session.folder)
         return session.end is not None
 
     def _serve(self) -> bool:

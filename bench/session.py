@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import reporting
-from bench.analysis.effects import effects
 from bench.analysis.stopping import is_narrow_enough
 from bench.engine import clock
 from bench.engine.checks import answer_row, run_checks
@@ -34,7 +33,7 @@ from bench.engine.rounds import (
 )
 from bench.errors import UserError
 from bench.records import machine
-from bench.records.effects import Effect, write_effects
+from bench.records.effects import Effect
 from bench.records.measurements import (
     CHECK,
     MeasurementWriter,
@@ -450,8 +449,8 @@ class Session:
         ]
 
     def conclude(self) -> list[Effect]:
-        """Write ``effects.csv``, ``report.md`` and the figures from what was measured so far."""
-        return conclude(self.folder)
+        """Write ``effects.csv``, the reports and the figures from what was measured so far."""
+        return reporting.conclude(self.folder)
 
     def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
         own = [path for path in (self.options.data, *self.options.storage) if path is not None]
@@ -573,18 +572,6 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
             for workload in tip.workloads
         ),
     )
-
-
-def conclude(folder: RunFolder) -> list[Effect]:
-    """Write ``effects.csv``, ``report.md`` and the figures of a run folder anew."""
-    plan, environment = folder.read_plan(), folder.read_environment()
-    if not folder.measurements.exists():
-        MeasurementWriter(folder.measurements).close()
-    measurements = read_measurements(folder.measurements)
-    found = effects(measurements, plan, environment)
-    write_effects(folder.effects, found)
-    reporting.write(folder.path, plan, environment, measurements, found)
-    return found
 
 
 def scrubbed(turn: Turn, own: Sequence[Path] = ()) -> Turn:

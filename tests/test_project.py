@@ -1,6 +1,8 @@
 """The project's files: what README and Makefile promise, the layers at run time, the set-up."""
 
+import importlib
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -8,11 +10,13 @@ import sys
 import sysconfig
 import tomllib
 import venv
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 import bench
+import bench.tips
 from scripts import setup
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,6 +115,49 @@ for module in pkgutil.iter_modules(bench.tips.__path__):
     importlib.import_module(f"bench.tips.{module.name}")
 assert "torch" not in sys.modules
 """)
+
+
+def cards() -> dict[str, str]:
+    """The docstring of each tip that can be followed, by the tip's id."""
+    found = {}
+    for module in pkgutil.iter_modules(bench.tips.__path__):
+        if module.name != "tip" and not module.name.startswith("aa_"):
+            found[module.name] = importlib.import_module(f"bench.tips.{module.name}").__doc__ or ""
+    return found
+
+
+OPTIONAL = defaultdict(list, environment=["Doesn't matter when"])
+"""What a tip has no use for: a sound environment matters always."""
+
+
+@pytest.mark.parametrize(("tip", "card"), cards().items())
+def test_every_card_says_why_when_and_how(tip: str, card: str) -> None:
+    parts = re.split(r"^\*\*(.+?)\*\*", card, flags=re.MULTILINE)
+    lead, told = parts[0], dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert len(lead.split()) > 20
+    assert {"Matters when", "Doesn't matter when", "How to apply it"} <= {*told, *OPTIONAL[tip]}
+    assert any(part.startswith("How it is ") for part in told)
+    assert re.search(r"```(?:python|sh)\n.+\n```", told["How to apply it"], re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("tip", "deprecated", "instead"),
+    [
+        ("amp", "torch.cuda.amp", "torch.amp"),
+        ("export", "torch.jit", "torch.export"),
+        ("quantization", "torch.ao.quantization", "torchao"),
+        ("jpeg_decoder", "torchvision.io", "TorchCodec"),
+        ("profiler", "torch-tb-profiler", "Perfetto"),
+        ("data_parallel", "torch.distributed.launch", "torchrun"),
+    ],
+)
+def test_cards_name_what_is_deprecated_and_what_to_use(
+    tip: str, deprecated: str, instead: str
+) -> None:
+    paragraphs = cards()[tip].split("\n\n")
+    (told,) = [part for part in paragraphs if "deprecated" in part]
+    assert deprecated in told
+    assert instead in told
 
 
 def test_results_are_read_without_torch() -> None:

@@ -4,6 +4,8 @@ import dataclasses
 import io
 import itertools
 import re
+import subprocess
+import sys
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
@@ -32,12 +34,15 @@ from synthetic import (
 from bench import reporting
 from bench.analysis.effects import effects
 from bench.records.effects import Effect
-from bench.records.measurements import Turn
-from bench.records.plan import Plan
+from bench.records.measurements import MeasurementWriter, Turn
+from bench.records.plan import Plan, write_plan
+from bench.records.run_folder import RunFolder
 from bench.reporting import drawing, model
+from bench.reporting.html import BAND, html, skipped, strip
 from bench.reporting.markdown import code, markdown, text
 from bench.reporting.overview_picture import overview_picture
 from bench.reporting.screen import verdict_table
+from bench.reporting.sentences import Conclusion, conclusion, summary
 from bench.reporting.tip_picture import tip_picture
 from bench.reporting.units import effect_text, number, price_text, quantity
 from bench.tips.tip import HOST_MEMORY
@@ -83,7 +88,7 @@ def nasty_turns(plan: Plan, *, noise: float = 0.0) -> list[Turn]:
 
 
 class TestWrite:
-    def test_writes_report_and_two_pictures_a_tip(self, tmp_path: Path) -> None:
+    def test_writes_both_reports_and_two_pictures_a_tip(self, tmp_path: Path) -> None:
         plan = make_plan(
             make_tip("num_workers", "0", "1", "2"),
             make_tip("pin_memory", reasons={"off": "needs CUDA", "on": "needs CUDA"}),
@@ -97,7 +102,8 @@ class TestWrite:
             for kind in ("png", "svg")
         ]
         assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["figures", "report.md"]
+        left = ["figures", "report.html", "report.md"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == left
         for name in names:
             path = tmp_path / "figures" / name
             if path.suffix == ".png":
@@ -277,37 +283,194 @@ class TestMarkdown:
         assert "--data" not in model.command(make_plan())
 
 
-class TestSummary:
-    def summary(self, plan: Plan, planted: dict[str, float], noise: float = 0.0) -> str:
+class TestSentences:
+    def report(self, plan: Plan, planted: dict[str, float], noise: float = 0.0) -> model.Report:
         turns = make_turns(plan, lambda tip, *_: planted.get(tip, 1.0), replicate_noise=noise)
-        return " ".join(report_of(plan, as_read(turns)).summary)
+        return report_of(plan, as_read(turns))
 
     def test_what_helped_what_did_not_how_sure(self) -> None:
         plan = make_plan(
-            make_tip("fast", "a", "b"),
-            make_tip("faster", "a", "b"),
+            *(make_tip(name, "a", "b") for name in ("fast", "faster", "fastest", "least")),
+            make_tip("points", "a", "b", metrics=(ACCURACY,)),
             make_tip("slow", "a", "b"),
+            make_tip("slower", "a", "b"),
             make_tip("same", "a", "b"),
             make_tip("gpu", "a", "b", reasons={"a": "needs CUDA", "b": "needs CUDA"}),
             make_tip("watching", "a", "b", is_price=True),
             make_tip("aa", "a", "b", section="A/A"),
         )
-        told = self.summary(
-            plan, {"fast": 1.5, "faster": 2.0, "slow": 0.5, "watching": 0.9}, noise=0.01
+        planted = {
+            "fast": 1.5,
+            "faster": 2.0,
+            "fastest": 3.0,
+            "least": 1.2,
+            "points": 2.0,
+            "slow": 0.5,
+            "slower": 0.25,
+            "watching": 0.9,
+        }
+        helped, rest, sure = summary(self.report(plan, planted))
+        assert helped == (
+            "What helped most is fastest at 3.00×, then faster at 2.00× and fast at 1.50×, and "
+            "2 more helped."
         )
-        assert told.startswith("What helped most was faster (b) 2.00×")
-        assert "then fast (b) 1.50×" in told
-        assert "slow (b) 0.50" in told
-        assert "watching (b) costs 10" in told
-        assert "same made no difference" in told
-        assert "gpu cannot be measured on this machine" in told
-        assert "6 primary intervals" in told
-        assert "one in twenty misses by chance" in told
-        assert "twice read aa 1.0" in told
+        assert rest == (
+            "Of the rest, slower (0.25×) and slow (0.50×) made things worse; watching costs 10.0 % "
+            "of the speed; same made no difference; 1 cannot be measured on this machine."
+        )
+        assert sure == (
+            "How sure: each 95 % interval, over 5 replicates and beside a margin of ±3 %, misses "
+            "its true effect about one time in twenty by chance; the same thing measured twice "
+            "read 1.00×, as it should."
+        )
+
+    def test_a_gain_of_unclear_size_and_noise_are_told_as_such(self) -> None:
+        plan = make_plan(make_tip("some"), make_tip("noisy"), make_tip("aa", section="A/A"))
+        turns = make_turns(plan, lambda tip, *_: 1.04 if tip == "some" else 1.0)
+        turns = [
+            dataclasses.replace(
+                turn,
+                seconds=(turn.seconds or 0)
+                * (1.2 if turn.tip != "some" else 1.008) ** ((-1) ** (turn.replicate or 0)),
+            )
+            if not turn.is_baseline
+            else turn
+            for turn in turns
+        ]
+        report = report_of(plan, as_read(turns))
+        helped, rest, sure = summary(report)
+        assert helped == "some helped, perhaps too little to matter."
+        assert rest == "Of the rest, 1 stayed inconclusive."
+        assert sure.endswith("so a difference of that size means little here.")
+        some, noisy, aa = (conclusion(tip, report) for tip in report.tips)
+        assert some.short == "It helps here, perhaps too little to matter"
+        assert noisy.short == "Too noisy to say"
+        assert "replicates would probably settle it, 5 measured." in noisy.why
+        assert aa.short == "Nothing to follow: this is the same thing twice"
+        assert "so an effect of that size means little here" in aa.why
 
     def test_smoke_claims_nothing(self) -> None:
         plan = make_plan(profile="smoke", claims_verdicts=False)
-        assert "claims nothing" in self.summary(plan, {"num_workers": 2.0})
+        report = self.report(plan, {"num_workers": 2.0})
+        helped, rest, _ = summary(report)
+        assert "claims nothing" in helped
+        assert rest == "1 tip ran."
+        found = conclusion(report.tips[0], report)
+        assert found.short == "No verdict: a smoke run shows only that it runs"
+        assert found.why == "“on” against “off”: 2.000× [2.000, 2.000], which proves nothing."
+
+    @pytest.mark.parametrize(
+        ("effect", "is_price", "short"),
+        [
+            (1.5, False, "Follow it here"),
+            (0.5, False, "Don't follow it here"),
+            (1.0, False, "It makes no difference here"),
+            (0.8, True, "It costs 20.0 % of the speed here"),
+            (1.0, True, "It costs nothing here that matters"),
+            (1.2, True, "It costs nothing here"),
+        ],
+    )
+    def test_whether_to_follow_a_tip(self, effect: float, is_price: bool, short: str) -> None:
+        plan = make_plan(make_tip(is_price=is_price))
+        report = self.report(plan, {"num_workers": effect})
+        found = conclusion(report.tips[0], report)
+        assert found.short == short
+        assert "interval lies" in found.why
+        assert "±3 %" in found.why
+
+    def test_why_there_is_no_answer(self) -> None:
+        plan = make_plan(
+            make_tip("gpu", reasons={"off": "needs CUDA", "on": "needs CUDA"}),
+            make_tip("broken"),
+            make_tip("stopped"),
+            make_tip("early"),
+        )
+        turns = [
+            turn
+            for turn in make_turns(plan)
+            if turn.tip == "broken" or (turn.tip == "early" and (turn.replicate or 0) < 2)
+        ]
+        turns.append(
+            dataclasses.replace(turns[1], variant="on", status="failed", reason="it crashed")
+        )
+        report = report_of(plan, as_read(turns))
+        told = {tip.tip.id: conclusion(tip, report) for tip in report.tips}
+        assert told["gpu"] == Conclusion(short="Not measured here", why="Needs CUDA.")
+        assert told["broken"].short == "It failed here, so there is no number"
+        assert told["broken"].why == "It crashed."
+        assert told["stopped"].short == "No answer from this run"
+        assert told["early"].short == "Too few replicates to say"
+        assert "2 of 5 replicates measured" in told["early"].why
+
+    def test_a_better_variant_is_named_and_decides_nothing(self) -> None:
+        plan = make_plan(make_tip("t", "t=0", "t=1", "t=2", "t=4"), other_replicates=3)
+        planted = {"t=1": 0.8, "t=2": 1.5, "t=4": 1.4}
+        turns = make_turns(plan, lambda _tip, _work, variant, _metric: planted[variant])
+        report = report_of(plan, as_read(turns))
+        found = conclusion(report.tips[0], report)
+        assert found.short == "Don't follow it here"
+        assert "“t=2”, the best of 2 other variants, read 1.50" in found.why
+        assert found.why.endswith("which decides nothing.")
+
+    def test_a_run_without_the_recommended_variant_says_so(self) -> None:
+        tip = make_tip("t", "a", "b", "c")
+        kept = tuple(variant for variant in tip.variants if not variant.is_recommended)
+        plan = make_plan(dataclasses.replace(tip, variants=kept))
+        report = report_of(plan, as_read(make_turns(plan, lambda *_: 1.5)))
+        assert conclusion(report.tips[0], report).short == "Not measured in this run"
+        assert "Not measured in this run" in markdown(report)
+        with drawing.style():
+            overview_picture(report)
+
+
+class TestHtml:
+    def page(self, tmp_path: Path, report: model.Report) -> str:
+        for name in ("overview", *(tip.picture for tip in report.tips)):
+            (tmp_path / f"{name}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+        return html(report, tmp_path)
+
+    def test_every_tip_has_its_card_with_the_card_s_text(self, tmp_path: Path) -> None:
+        card = "Why <b>so</b>.\n\n```python\nx = 1 < 2\n```\n\n![p](https://example.com/p.png)"
+        plan = make_plan(dataclasses.replace(make_tip("one"), card=card), make_tip("two"))
+        told = self.page(tmp_path, report_of(plan, as_read(make_turns(plan, lambda *_: 1.5))))
+        assert re.findall(r'<article id="tip-(\w+)"', told) == ["one", "two"]
+        assert "Why &lt;b&gt;so&lt;/b&gt;." in told
+        assert "x = 1 &lt; 2" in told
+        assert told.count("<img") == 3
+        assert 'https://example.com/p.png"><' not in told.replace("<a href", "")
+
+    def test_what_was_not_measured_is_told_once_with_its_reason(self, tmp_path: Path) -> None:
+        reasons = {"b": "needs CUDA", "c": "needs CUDA"}
+        plan = make_plan(make_tip("t", "a", "b", "c", workloads=("x", "y"), reasons=reasons))
+        report = report_of(plan, as_read(make_turns(plan)))
+        assert list(skipped(report.tips[0])) == [("not measurable here", "needs CUDA", ["b", "c"])]
+
+    @pytest.mark.parametrize(
+        ("ends", "places"),
+        [
+            ((1.0, 1 / 1.03, 1.03), (50, 50 - BAND, 50 + BAND)),
+            ((2.0, None, None), (77.5, None, None)),
+            ((1e9, 0.5, 1e12), (96, 22.5, 96)),
+        ],
+    )
+    def test_a_strip_puts_effects_beside_the_margin(
+        self, ends: tuple[float, float | None, float | None], places: tuple[float | None, ...]
+    ) -> None:
+        plan = make_plan()
+        (_, row) = effects(no_measurements(), plan, make_environment())
+        effect, low, high = ends
+        drawn = strip(dataclasses.replace(row, effect=effect, ci_low=low, ci_high=high))
+        assert drawn
+        assert [drawn.point, drawn.low, drawn.high] == [
+            None if place is None else pytest.approx(place, abs=0.5) for place in places
+        ]
+        assert drawn.is_high_cut == (high == 1e12)
+        assert not drawn.is_low_cut
+
+    def test_no_effect_has_no_strip(self) -> None:
+        plan = make_plan()
+        (_, row) = effects(no_measurements(), plan, make_environment())
+        assert strip(row) is None
 
 
 class TestUnits:
@@ -386,3 +549,32 @@ def test_screen_fits_100_columns_and_gives_each_reason_once() -> None:
     assert "[1.48" not in told
     assert told.count("<script>alert(1)</script> $\\foo$ 解码器 | `x` *y*") >= 1
     assert "costs" in told
+
+
+def test_a_report_is_written_where_nothing_that_measures_is_installed(tmp_path: Path) -> None:
+    plan = make_plan(make_tip(), make_tip("gpu", reasons={"off": "no CUDA", "on": "no CUDA"}))
+    folder = RunFolder(tmp_path)
+    write_plan(folder.plan, plan)
+    folder.write_environment(make_environment())
+    writer = MeasurementWriter(folder.measurements)
+    for turn in make_turns(plan, lambda *_: 1.5):
+        writer.append(turn)
+    writer.close()
+    program = """
+import sys
+missing = "torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx onnxruntime pynvml"
+sys.modules.update(dict.fromkeys([*missing.split(), "pytest", "skimage", "sklearn"]))
+from bench.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "report", str(tmp_path)],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "report.html" in done.stdout
+    for path in (folder.report, folder.markdown, folder.effects):
+        assert path.stat().st_size > 1000

@@ -116,7 +116,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
 def test_a_run_leaves_every_file_and_exits_0(finished: tuple[Path, int, str]) -> None:
     folder, code, output = finished
     assert code == 0, output
-    names = "plan.json measurements.csv effects.csv environment.json benchmark.json report.md"
+    names = (
+        "plan.json measurements.csv effects.csv environment.json benchmark.json report.html "
+        "report.md"
+    )
     assert {path.name for path in folder.iterdir()} == {*names.split(), "figures"}
     assert (folder / "figures" / "overview.png").stat().st_size > 1000
     assert (folder / "figures" / "one.svg").stat().st_size > 1000

@@ -20,7 +20,8 @@ class RunFolder:
         self.effects = path / "effects.csv"
         self.environment = path / "environment.json"
         self.benchmark = path / "benchmark.json"
-        self.report = path / "report.md"
+        self.report = path / "report.html"
+        self.markdown = path / "report.md"
 
     @classmethod
     def new(cls, path: Path | None, *, results: Path, machine_name: str) -> "RunFolder":

@@ -1,5 +1,5 @@
-"""From frames to what people read: pictures, ``report.md``, the table on the screen."""
+"""From frames to what people read: pictures, both reports, the table on the screen."""
 
-from bench.reporting.outputs import write
+from bench.reporting.outputs import conclude, write
 
-__all__ = ["write"]
+__all__ = ["conclude", "write"]

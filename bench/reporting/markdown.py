@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from bench.records.effects import Effect
 from bench.records.plan import SECTIONS
+from bench.reporting.method import PRIVATE, how_to_read, method
 from bench.reporting.model import Report, Seen, TipReport
+from bench.reporting.sentences import conclusion, summary
 from bench.reporting.units import interval_text, margin_text, percent, quantity
 
 
@@ -14,24 +15,23 @@ def markdown(report: Report) -> str:
     """The whole report. Text from the machine, the plan or file names is shown as that text."""
     parts = [
         f"# What each training tip is worth on {text(report.machine_name)}",
-        " ".join(text(sentence) for sentence in report.summary),
+        " ".join(map(text, summary(report))),
         *_warnings(report),
         "![Each tip's effect with its 95 % interval, beside the margin](figures/overview.png)",
         "## Machine",
         table(("", ""), [(label, value) for label, value in report.machine]),
         "## Verdicts",
-        _how_to_read(report),
+        f"{text(how_to_read(report))} **Bold**: the variant that the article recommends. Here each "
+        "workload's main metric; the others stand with their tip.",
         _verdicts(report),
         *(part for section in SECTIONS for part in _section(section, report)),
         *_left_out(report),
         *_flags(report),
         "## Method and limits",
-        _method(report),
+        *map(text, method(report)),
         "## How to reproduce",
         f"```sh\n{report.command}\n```",
-        "Paths are private and not written down: put your own for `DIR` and `PATH`. `effects.csv`, "
-        "`measurements.csv`, `plan.json` and `environment.json` beside this file hold all that was "
-        "measured.",
+        text(PRIVATE),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -72,16 +72,6 @@ def table(
 def _warnings(report: Report) -> Iterator[str]:
     for warning in report.warnings:
         yield f"> [!WARNING]\n> {text(warning.found)} {text(warning.kind.remedy)}"
-
-
-def _how_to_read(report: Report) -> str:
-    return (
-        "An effect above 1× (above 0 for a difference) is better than the tip's baseline, also for "
-        "memory and time. In brackets: its 95 % interval. The margin is "
-        f"±{percent(report.plan.margin)} where no other is named. **Bold**: the variant that the "
-        "article recommends. *Exploratory* variants got fewer replicates, or do other work, and "
-        "decide nothing. Here each workload's main metric; the others stand with their tip."
-    )
 
 
 def _verdicts(report: Report) -> str:
@@ -129,14 +119,15 @@ def _section(section: str, report: Report) -> Iterator[str]:
     if tips:
         yield f"## {'A/A: the same thing twice' if section == 'A/A' else section}"
     for tip in tips:
-        yield from _tip(tip)
+        yield from _tip(tip, report)
 
 
-def _tip(tip: TipReport) -> Iterator[str]:
+def _tip(tip: TipReport, report: Report) -> Iterator[str]:
     plan = tip.tip
     yield f"### {code(plan.id)}"
     yield f"Claim: {text(plan.claim)}"
-    yield _outcome(tip)
+    found = conclusion(tip, report)
+    yield f"**{text(found.short)}.** {text(found.why)}"
     if plan.note:
         yield text(plan.note)
     yield from _answers(tip) if plan.is_check else _measured(tip)
@@ -185,16 +176,6 @@ def _measured(tip: TipReport) -> Iterator[str]:
     )
 
 
-def _outcome(tip: TipReport) -> str:
-    if tip.tip.is_check:
-        return f"Answered: {text(tip.answers)}"
-    row = tip.headline
-    number = interval_text(row, is_price=tip.tip.is_price)
-    told = f"**{row.verdict}**" + (f", {text(number)}" if number else "")
-    reason = f" ({text(row.reason)})" if row.reason else ""
-    return f"{code(row.variant)} against {code(tip.tip.baseline.name)}: {told}{reason}"
-
-
 def _evidence(tip: TipReport) -> Iterator[str]:
     if not tip.seen:
         return
@@ -203,18 +184,8 @@ def _evidence(tip: TipReport) -> Iterator[str]:
 
 
 def _seen(seen: Seen) -> tuple[str, str, str]:
-    facts = "; ".join(
-        f"{text(str(key))}: {code(_plain(value))}" for key, value in seen.evidence.items()
-    )
+    facts = "; ".join(f"{text(name)}: {code(value)}" for name, value in seen.facts)
     return code(seen.variant), text(seen.workload), facts
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_plain, value)) or "none"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
 
 
 def _left_out(report: Report) -> Iterator[str]:
@@ -244,35 +215,3 @@ def _flags(report: Report) -> Iterator[str]:
             ((code(tip), text(flag), str(turns)) for tip, flag, turns in report.flags),
             numbers=(2,),
         )
-
-
-def _method(report: Report) -> str:
-    plan, images = report.plan, report.plan.images
-    data = ""
-    if "count" in images and "total_bytes" in images:
-        data = (
-            f" Images: {text(str(images.get('name', '')))}, {images['count']:,} files, "
-            f"{quantity(images['total_bytes'], 'bytes')}."
-        )
-    own = [
-        f"{tip.tip.id} {workload.blocks}"
-        for tip in report.tips
-        for workload in tip.tip.workloads
-        if workload.blocks is not None
-    ]
-    own_pace = f" ({text(', '.join(own))}, of longer turns)" if own else ""
-    return (
-        "Every variant ran in a process of its own, in turns of about "
-        f"{quantity(plan.turn_seconds, 's')}, {plan.blocks} blocks a replicate{own_pace}, the "
-        "order drawn anew for each block, and was stopped while it waited. An effect is the mean "
-        "over replicates of the log ratio of totals (of the difference where the metric says so); "
-        "its interval is Student's t over replicates. "
-        "`helps` and `hurts`: the 95 % interval lies beyond the margin; `no difference`: the 90 % "
-        "interval lies inside it; `gain` and `loss, size unclear`: the 95 % interval excludes no "
-        "effect. Of the primary intervals about one in twenty misses by chance; the intervals of "
-        "other variants and metrics are not corrected for their number. Turn spread is the "
-        "standard deviation of single turns, a diagnostic that no verdict uses. The effects hold "
-        f"for this machine, these versions, batch {plan.batch_size}, {plan.image_size} px, "
-        f"{plan.threads} threads, device {text(plan.device)}, start method "
-        f"{text(plan.start_method)}.{data}"
-    )

@@ -10,19 +10,14 @@ import pandas as pd
 
 from bench.analysis.noise import (
     RunWarning,
-    aa_rows,
     flagged_turns,
-    primary_pairs,
     turn_spread,
     warnings,
 )
 from bench.records.effects import Effect, Verdict
 from bench.records.measurements import CHECK
 from bench.records.plan import Plan, PlannedTip
-from bench.reporting.units import effect_text, interval_text, percent, quantity
-
-GAINS: tuple[Verdict, ...] = ("helps", "gain, size unclear")
-LOSSES: tuple[Verdict, ...] = ("hurts", "loss, size unclear")
+from bench.reporting.units import quantity
 
 _ANSWERS: tuple[Verdict, ...] = (
     "failed", "fail", "warn", "inconclusive", "pass", "not measurable here",
@@ -52,6 +47,11 @@ class Seen:
     variant: str
     evidence: Mapping[str, Any]
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of each fact, as text."""
+        return [(str(name), _plain(value)) for name, value in self.evidence.items()]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TipReport:
@@ -67,8 +67,21 @@ class TipReport:
 
     @property
     def headline(self) -> Effect:
-        """The primary pair's row: the recommended variant on the primary metric."""
-        return next(row for row in self.rows if row.is_primary and row.is_recommended)
+        """The primary pair's row: the recommended variant on the primary metric.
+
+        The baseline's, which has no effect, where the run left the recommended variant out.
+        """
+        primary = [row for row in self.rows if row.is_primary]
+        return next((row for row in primary if row.is_recommended), primary[0])
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The headline's verdict; of a check the worst that a question got."""
+        if not self.tip.is_check:
+            return self.headline.verdict
+        return next(
+            verdict for verdict in _ANSWERS if verdict in {row.verdict for row in self.rows}
+        )
 
     @property
     def picture(self) -> str:
@@ -97,7 +110,6 @@ class Report:
     """A run as its readers see it. ``flags``: (tip, flag, turns)."""
 
     plan: Plan
-    summary: tuple[str, str, str]
     machine: tuple[tuple[str, str], ...]
     warnings: tuple[RunWarning, ...]
     tips: tuple[TipReport, ...]
@@ -121,7 +133,6 @@ def build(
     spread = turn_spread(measurements)
     return Report(
         plan=plan,
-        summary=summary(plan, effects),
         machine=tuple(_machine(environment)),
         warnings=tuple(warnings(measurements, plan, effects)),
         tips=tuple(_tip_report(tip, measurements, effects, spread) for tip in plan.tips),
@@ -138,82 +149,12 @@ def label(row: Effect) -> str:
     return f"{row.tip} ({row.variant})"
 
 
-def summary(plan: Plan, effects: Sequence[Effect]) -> tuple[str, str, str]:
-    """Three sentences: what helped most, what did not, how sure that is."""
-    prices = {tip.id for tip in plan.tips if tip.is_price}
-    rows = [row for row in primary_pairs(effects) if row.section != "A/A"]
-    return (
-        _what_helped([row for row in rows if row.tip not in prices], plan),
-        _what_did_not(rows, prices),
-        _how_sure(effects, plan),
-    )
-
-
-def _what_helped(rows: Sequence[Effect], plan: Plan) -> str:
-    helped = [row for row in rows if row.verdict in GAINS]
-    if not helped:
-        if not plan.claims_verdicts:
-            return (
-                f"This {plan.profile} run shows that everything runs; "
-                "it claims nothing about what helps."
-            )
-        return "No tip was seen to help here."
-    ratios = sorted(
-        (row for row in helped if row.effect_kind == "ratio"), key=lambda row: -(row.effect or 0)
-    )
-    ordered = ratios + [row for row in helped if row.effect_kind != "ratio"]
-    named = [f"{label(row)} {effect_text(row)}" for row in ordered]
-    if len(named) == 1:
-        return f"One tip helped: {named[0]}."
-    more = f"; then {', '.join(named[1:4])}" if named[1:] else ""
-    rest = f" and {len(named) - 4} more" if len(named) > 4 else ""
-    return f"What helped most was {named[0]}{more}{rest}."
-
-
-def _what_did_not(rows: Sequence[Effect], prices: set[str]) -> str:
-    def those(*verdicts: Verdict | None) -> list[Effect]:
-        return [row for row in rows if row.verdict in verdicts and row.tip not in prices]
-
-    parts = []
-    if hurt := those(*LOSSES):
-        told = ", ".join(f"{label(row)} {effect_text(row)}" for row in hurt)
-        parts.append(f"{told} made it worse")
-    priced = [row for row in rows if row.tip in prices and row.effect is not None]
-    parts += [f"{label(row)} {interval_text(row, is_price=True)}" for row in priced]
-    if same := those("no difference"):
-        parts.append(f"{_list(same)} made no difference")
-    if unclear := those("inconclusive"):
-        parts.append(f"{_list(unclear)} stayed inconclusive")
-    if absent := [row for row in rows if row.verdict == "not measurable here"]:
-        parts.append(f"{_list(absent)} cannot be measured on this machine")
-    if failed := [row for row in rows if row.verdict == "failed"]:
-        parts.append(f"{_list(failed)} failed")
-    if not parts:
-        return "No other tip was measured."
-    return f"Of the rest, {'; '.join(parts)}."
-
-
-def _how_sure(effects: Sequence[Effect], plan: Plan) -> str:
-    intervals = [row for row in primary_pairs(effects) if row.ci_low is not None]
-    if not intervals:
-        return "How sure: not at all yet, since no interval could be taken."
-    replicates = sorted({row.replicates for row in intervals})
-    number = str(replicates[0]) if len(replicates) == 1 else f"{replicates[0]} to {replicates[-1]}"
-    aa = [row for row in aa_rows(effects) if row.effect is not None]
-    pairs = ""
-    if aa:
-        told = ", ".join(f"{row.tip} {effect_text(row)}" for row in aa)
-        pairs = f", and the same thing measured twice read {told}"
-    return (
-        f"How sure: each of the {len(intervals)} primary intervals (95 %, {number} replicates, "
-        f"margin ±{percent(plan.margin)}) holds its true effect with 95 %, so about one in "
-        f"twenty misses by chance{pairs}."
-    )
-
-
-def _list(rows: Sequence[Effect]) -> str:
-    names = [row.tip for row in rows]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def _machine(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

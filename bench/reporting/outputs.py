@@ -1,4 +1,4 @@
-"""Write what people read into a run's folder: ``report.md`` and the pictures."""
+"""Write what people read into a run's folder: ``report.html``, ``report.md`` and the pictures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,13 +6,33 @@ from typing import Any
 
 import pandas as pd
 
-from bench.records.effects import Effect
+from bench.analysis.effects import effects as effects_of
+from bench.records.effects import Effect, write_effects
+from bench.records.measurements import MeasurementWriter, read_measurements
 from bench.records.plan import Plan
+from bench.records.run_folder import RunFolder
 from bench.reporting import model
 from bench.reporting.drawing import save, style
+from bench.reporting.html import html
 from bench.reporting.markdown import markdown
 from bench.reporting.overview_picture import overview_picture
 from bench.reporting.tip_picture import tip_picture
+
+
+def conclude(folder: RunFolder) -> list[Effect]:
+    """Write ``effects.csv``, both reports and the pictures of a run folder anew.
+
+    Needs what the run left and nothing that it was measured with. A run that was stopped before
+    its first turn gets an empty ``measurements.csv``.
+    """
+    plan, environment = folder.read_plan(), folder.read_environment()
+    if not folder.measurements.exists():
+        MeasurementWriter(folder.measurements).close()
+    measurements = read_measurements(folder.measurements)
+    found = effects_of(measurements, plan, environment)
+    write_effects(folder.effects, found)
+    write(folder.path, plan, environment, measurements, found)
+    return found
 
 
 def write(
@@ -22,7 +42,7 @@ def write(
     measurements: pd.DataFrame,
     effects: Sequence[Effect],
 ) -> None:
-    """Write ``report.md`` and ``figures/*.png`` and ``.svg`` into the run folder ``folder``.
+    """Write both reports and ``figures/*.png`` and ``.svg`` into the run folder ``folder``.
 
     ``measurements`` are as :func:`read_measurements` gives them, ``effects`` as
     :func:`bench.analysis.effects.effects` does. What is there already is replaced.
@@ -36,6 +56,8 @@ def write(
             if tip.tip.is_check:
                 continue
             save(tip_picture(tip, report), figures, tip.picture, f"{tip.tip.id}, measured")
-    partial = folder / "report.md.partial"
-    partial.write_text(markdown(report), encoding="utf-8")
-    partial.replace(folder / "report.md")
+    run = RunFolder(folder)
+    for path, content in ((run.report, html(report, figures)), (run.markdown, markdown(report))):
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)

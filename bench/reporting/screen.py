@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from bench.records.effects import Effect
 from bench.records.plan import Plan
+from bench.records.run_folder import RunFolder
 from bench.reporting.units import interval_text, quantity
 
 STYLES = {
@@ -21,6 +22,19 @@ STYLES = {
     "warn": "yellow",
     "pass": "green",
 }
+
+
+def console() -> Console:
+    """Standard output; 100 columns wide where it is no terminal."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=100)
+
+
+def print_verdicts(console: Console, effects: Sequence[Effect], folder: RunFolder) -> None:
+    """How a run ends: the verdict table, and where the reports lie."""
+    console.print()
+    console.print(verdict_table(effects, folder.read_plan()))
+    console.print(f"\nReport: {folder.report} (beside it {folder.markdown.name} and figures/)")
 
 
 def verdict_table(effects: Sequence[Effect], plan: Plan) -> Group:

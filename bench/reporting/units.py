@@ -37,11 +37,12 @@ def scale(value: float, unit: str) -> tuple[float, str]:
     return next((step for step in steps if abs(value) >= step[0]), steps[-1])
 
 
-def effect_text(row: Effect, *, with_unit: bool = True) -> str:
+def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = True) -> str:
     """``1.52× [1.48, 1.56]`` for a ratio, ``+1.2 points [0.4, 2.0]`` for a difference.
 
     Without an interval (one replicate) only the effect; empty without an effect. ``with_unit``
-    false leaves a difference's unit out, where the value beside it has it.
+    false leaves a difference's unit out, where the value beside it has it; ``with_interval`` false
+    leaves the interval out, with the decimals that it calls for.
     """
     if row.effect is None:
         return ""
@@ -50,10 +51,11 @@ def effect_text(row: Effect, *, with_unit: bool = True) -> str:
     sign = "+" if row.effect > 0 and not is_ratio else ""
     effect = f"{sign}{_fixed(row.effect, places)}{'×' if is_ratio else ''}"
     unit = row.unit if with_unit and not is_ratio else ""
-    return _with_interval(effect, row.ci_low, row.ci_high, places, unit)
+    ends = (row.ci_low, row.ci_high) if with_interval else (None, None)
+    return _with_interval(effect, *ends, places, unit)
 
 
-def price_text(row: Effect) -> str:
+def price_text(row: Effect, *, with_interval: bool = True) -> str:
     """The ratio of a tip that is a price: ``costs 4 % [3, 5]`` of the speed, or ``gains``."""
     if row.effect is None:
         return ""
@@ -67,14 +69,17 @@ def price_text(row: Effect) -> str:
         low, high = (None if high is None else -high), (None if low is None else -low)
     width = None if low is None or high is None else high - low
     places = 0 if width is None or width >= 2 else 1
-    return _with_interval(f"{verb} {_fixed(abs(cost), places)} %", low, high, places, "")
+    ends = (low, high) if with_interval else (None, None)
+    return _with_interval(f"{verb} {_fixed(abs(cost), places)} %", *ends, places, "")
 
 
-def interval_text(row: Effect, *, is_price: bool, with_unit: bool = True) -> str:
+def interval_text(
+    row: Effect, *, is_price: bool, with_unit: bool = True, with_interval: bool = True
+) -> str:
     """The effect as the tip is meant: a gain, or what it costs on the primary metric."""
     if is_price and row.is_primary and row.effect_kind == "ratio":
-        return price_text(row)
-    return effect_text(row, with_unit=with_unit)
+        return price_text(row, with_interval=with_interval)
+    return effect_text(row, with_unit=with_unit, with_interval=with_interval)
 
 
 def percent(fraction: float) -> str:

@@ -21,6 +21,9 @@ torch.cuda.set_device(device)
 model = torch.nn.parallel.DistributedDataParallel(model.to(device), device_ids=[device])
 ```
 
+`torchrun` replaces `python -m torch.distributed.launch`, which is deprecated. DataParallel is not,
+though torch's documentation advises against it.
+
 DataParallel divides the batch among the GPUs; with DistributedDataParallel every process brings
 its own, so divide the batch size by their number.
 

@@ -1,15 +1,14 @@
 """Train a small model on a large one's soft labels.
 
-**Why it should work.** A teacher's answer says more than a label: which digits the picture also
+A teacher's answer says more than a label: which digits the picture also
 resembles, and how much. A student that learns these softened answers gets more out of each
 example, most of all where examples with labels are few.
 
-**When it matters.** A small model is needed for its latency or size, a good large one exists, and
+**Matters when** a small model is needed for its latency or size, a good large one exists, and
 labelled data are scarce.
 
-**When it does not.** The student reaches the accuracy that it can reach from the labels alone, or
-the teacher is hardly better than the student. Training takes longer: the teacher has to be trained
-and asked.
+**Doesn't matter when** the labels alone take the student as far as it can go, or the teacher is
+hardly better than the student. Training takes longer: the teacher has to be trained and asked.
 
 **How to apply it**
 
@@ -19,7 +18,7 @@ soft = kl_div(log_softmax(student(x) / T, 1), softmax(teacher(x) / T, 1), reduct
 loss = 0.9 * T**2 * soft + 0.1 * cross_entropy(student(x), labels)
 ```
 
-**What is measured.** The student is a network with one hidden layer of 32, the teacher
+**How it is measured** The student is a network with one hidden layer of 32, the teacher
 `digits_cnn`, trained on 1,000 digits. Each replicate draws its digits anew, trains a teacher, and
 trains five students, each on 100 labelled digits and from initial weights of its own: with the
 labels alone, and with the teacher's soft labels for the same 100 digits. Digits, initial weights,
@@ -28,7 +27,7 @@ its five students on the 797 digits held out; a difference below 0.5 points coun
 teacher is a row of its own: what its accuracy costs in latency and size. Inference is one digit at
 a time, in one thread bound to one core, on the CPU.
 
-**Where it comes from.** The article's advice; Hinton, Vinyals and Dean, "Distilling the Knowledge
+**Where it comes from** The article's advice; Hinton, Vinyals and Dean, "Distilling the Knowledge
 in a Neural Network", arXiv:1503.02531.
 """
 

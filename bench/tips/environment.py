@@ -5,7 +5,8 @@ container with 64 MiB of shared memory, a laptop on battery: each makes training
 each makes a measurement of it worthless. A virtual environment keeps the `pip install` of another
 project from changing what you measured.
 
-**Matters** always; it costs a second. Run it again after each change of driver or packages.
+**Matters when** you train at all; it costs a second. Run it again after each change of driver or
+packages.
 
 **How to apply it**
 

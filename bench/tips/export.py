@@ -1,14 +1,15 @@
 """Export the model for inference: ONNX Runtime, TorchScript.
 
-**Why it should work.** Eager torch runs one operation after another, each called from Python. A
+Eager torch runs one operation after another, each called from Python. A
 runtime that knows the whole graph fuses operations (convolution, normalisation and activation
 become one), plans its memory ahead, and leaves Python out.
 
-**When it matters.** Inference on a CPU, small batches, models of many small operations; and where
-the model has to run without Python or torch.
+**Matters when** inference runs on a CPU, in small batches, through many small operations; and
+where the model has to run without Python or torch.
 
-**When it does not.** Large batches of large matrix products, which take the same time everywhere.
-A model whose control flow hangs on its data is traced wrongly or not exported at all.
+**Doesn't matter when** the time goes into large batches of large matrix products, which take the
+same time everywhere. A model whose control flow hangs on its data is traced wrongly or not exported
+at all.
 
 **How to apply it**
 
@@ -24,14 +25,14 @@ cores unless `SessionOptions.intra_op_num_threads` says otherwise.
 TorchScript (`torch.jit`) is what the article names beside ONNX. It still works, but is deprecated
 since torch 2.5: `torch.export`, and `torch.compile` within Python, take its place.
 
-**What is measured.** The suite's small convolutional model, or the one that `--model` names, with
+**How it is measured** The suite's small convolutional model, or the one that `--model` names, with
 random weights. Every variant writes its files, reads them back, and answers from what was read,
 one image at a time (and 32), always on the CPU, with the same number of threads. The size is that
 of all files. The exporter goes through `torch.export` where onnxscript is installed and traces
 otherwise; the evidence says which, the operator set that the file has, and the execution provider.
 Outputs that differ from eager's by more than a thousandth of the largest fail.
 
-**Where it comes from.** The article's advice; the documentation of `torch.onnx` and ONNX Runtime.
+**Where it comes from** The article's advice; the documentation of `torch.onnx` and ONNX Runtime.
 """
 
 import dataclasses

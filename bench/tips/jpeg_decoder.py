@@ -1,15 +1,15 @@
 """Decode JPEGs with a TurboJPEG-based decoder instead of Pillow.
 
-**Why it should work.** Decoding is the dearest step between a JPEG and a batch, and decoders
+Decoding is the dearest step between a JPEG and a batch, and decoders
 differ in what surrounds libjpeg-turbo: copies, colour order, how the library was built. Nearly
 all of them call libjpeg-turbo in the end, current Pillow too, so expect less than old articles
 promise.
 
-**When it matters.** The GPU waits for data, the images are decoded in every epoch, and more
-loader workers are not to be had.
+**Matters when** the GPU waits for data, the images are decoded in every epoch, and more loader
+workers are not to be had.
 
-**When it does not.** The loader keeps up already; or the images are resized ahead of time;
-or the resize after decoding costs as much as the decoding (see `jpeg_to_crop`).
+**Doesn't matter when** the loader keeps up already, the images are resized ahead of time, or the
+resize after decoding costs as much as the decoding (see `jpeg_to_crop`).
 
 **How to apply it**
 
@@ -23,14 +23,14 @@ image = turbo.decode(data, TJPF_RGB)  # the default is BGR
 `torchvision.io` is deprecated as a decoder since torchvision 0.29; TorchCodec takes over:
 `torchcodec.decoders.decode_jpeg(data, mode="RGB")`.
 
-**What is measured.** One thread, bound to one core, turns JPEG bytes in memory into contiguous
+**How it is measured** One thread, bound to one core, turns JPEG bytes in memory into contiguous
 RGB uint8 pixels in memory, H×W×3. Pillow is used as torchvision's image folders do:
 `Image.open(…).convert("RGB")`. The nvJPEG variants decode 16 files a call and leave 3×H×W pixels
 on the GPU. No decoder runs with flags that trade pixels for speed, and the mean pixel
 difference from Pillow is in the evidence (libjpeg-turbo's users give equal pixels; nvJPEG's
 differ a little). A folder's CMYK, truncated or rotated files are left out for all.
 
-**Where it comes from.** The article's advice to decode with turbojpeg or jpeg4py; libjpeg-turbo's
+**Where it comes from** The article's advice to decode with turbojpeg or jpeg4py; libjpeg-turbo's
 own documentation for the flags.
 """
 

@@ -1,14 +1,14 @@
 """Decode with a TurboJPEG-based decoder, where people meet it: on the way to a training sample.
 
-**Why it should work.** The same decoders as in `jpeg_decoder`, but the image is also cut, resized
+The same decoders as in `jpeg_decoder`, but the image is also cut, resized
 to 224 pixels and perhaps mirrored. The resize costs half as much as the decoding or more, and
 comes with the decoder: Pillow resizes Pillow images, OpenCV has its own, and what decodes to
 arrays or tensors uses torchvision's v2 functions.
 
-**When it matters.** Data loading is the bottleneck. Here pillow-simd can shine: its decoding is
+**Matters when** data loading is the bottleneck. Here pillow-simd can shine: its decoding is
 Pillow's, its resizing is several times faster.
 
-**When it does not.** The loader keeps up already, or the images are resized ahead of time.
+**Doesn't matter when** the loader keeps up already, or the images are resized ahead of time.
 
 **How to apply it**
 
@@ -21,7 +21,7 @@ turbo, crop = TurboJPEG(), v2.RandomResizedCrop(224, antialias=True)
 image = crop(torch.from_numpy(turbo.decode(data, TJPF_RGB)).permute(2, 0, 1))
 ```
 
-**What is measured.** One thread, bound to one core: JPEG bytes in memory to a contiguous uint8
+**How it is measured** One thread, bound to one core: JPEG bytes in memory to a contiguous uint8
 crop. Parts and flips are the same for all variants, drawn from the seed and the image's index as
 RandomResizedCrop(224) would. Everything is resized bilinearly with antialiasing. OpenCV's
 linear mode has none, so its pipeline averages areas (INTER_AREA) along the axes that shrink and
@@ -30,7 +30,7 @@ embedded corpus, its crops differ from Pillow's by 0.8 of 255 levels on average,
 0.04; skipping the antialiasing would make it 2.1. The evidence holds the run's own figures, from
 the largest parts. The nvJPEG variants decode 16 files a call and resize on the GPU.
 
-**Where it comes from.** The article's advice on decoders; pillow-simd's published benchmarks for
+**Where it comes from** The article's advice on decoders; pillow-simd's published benchmarks for
 resizing.
 """
 

@@ -7,8 +7,8 @@ costs a few milliseconds of one core; a program that is started for each look co
 disk is a loader that is too slow, a falling clock with a high temperature is a GPU that is held
 back.
 
-**Costs most when** looks are frequent, each starts a process (`watch -n 0.1 nvidia-smi`), or all
-cores are busy already.
+**Doesn't matter when** training is as fast as you need it. It costs most when looks are frequent,
+each starts a process (`watch -n 0.1 nvidia-smi`), or all cores are busy already.
 
 **How to apply it**
 

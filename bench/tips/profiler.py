@@ -28,7 +28,9 @@ with profile(
         profiler.step()
 ```
 
-`python -m bench profile` does this with the training workload and reads the result for you.
+TensorBoard's page for these traces (`torch-tb-profiler`) is deprecated: open the trace file in
+Perfetto (https://ui.perfetto.dev) instead. `python -m bench profile` does all this with the
+training workload and reads the result for you.
 
 **How it is measured** The training step on one fixed batch, over whole cycles of the schedule, over
 and over, the writing of a trace at each cycle's end included. “Always on” records every step and

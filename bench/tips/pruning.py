@@ -1,13 +1,14 @@
 """Prune the weights that matter least.
 
-**Why it should work.** Many weights of a trained model hardly change its answers. With them at
-zero, the model has fewer numbers to store and, so the hope goes, to multiply.
+Many weights of a trained model hardly change its answers. With them at zero, the model has fewer
+numbers to store and, so the hope goes, to multiply.
 
-**When it matters.** For the size of the file once it is compressed, and where the runtime has
-kernels for sparse weights or the empty channels are really cut out of the layers.
+**Matters when** the file is compressed, the runtime has kernels for sparse weights, or the empty
+channels are really cut out of the layers.
 
-**When it does not.** torch multiplies zeros as it multiplies any number: neither single zeros nor
-whole empty channels lower the latency, unless the layers are rebuilt smaller. Before
+**Doesn't matter when** torch runs the model as it is: it multiplies zeros as it multiplies any
+number, and neither single zeros nor whole empty channels lower the latency, unless the layers are
+rebuilt smaller. Before
 `prune.remove`, a pruned model even holds two tensors in the place of each weight: its file is
 twice as large, and each call applies the masks anew. Accuracy falls with what is taken away, and
 comes back in part when the model is trained further.
@@ -25,7 +26,7 @@ for layer in layers:
     prune.remove(layer, "weight")
 ```
 
-**What is measured.** `digits_cnn`, three convolutions and a Linear layer, trained on handwritten
+**How it is measured** `digits_cnn`, three convolutions and a Linear layer, trained on handwritten
 digits; the convolutions are pruned, layer by layer, fine-tuned for a few steps, and their masks
 removed. It answers one digit at a time, in one thread bound to one core, on the CPU. The file is
 what `torch.save` writes, its compressed size what zip makes of that. Accuracy is that after
@@ -33,7 +34,7 @@ fine-tuning, on digits held out; each replicate draws them anew and trains its m
 The evidence has the accuracy before fine-tuning too, and the interval that the 797 digits of one
 replicate allow, of the accuracy and of its difference from the dense model's on the same digits.
 
-**Where it comes from.** The article's advice; torch's documentation of `torch.nn.utils.prune`.
+**Where it comes from** The article's advice; torch's documentation of `torch.nn.utils.prune`.
 """
 
 import dataclasses

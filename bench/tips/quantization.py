@@ -1,16 +1,18 @@
 """Quantise a model to INT8 for inference.
 
-**Why it should work.** INT8 weights take a quarter of the space and of the memory traffic, and
-processors multiply more of them at once. *Static* quantisation also turns the activations into
-INT8, with ranges that were seen on calibration data; *dynamic* quantisation leaves the weights in
-INT8 and converts the activations of each call, in Linear (and recurrent) layers only.
+INT8 weights take a quarter of the space and of the memory traffic, and processors multiply more of
+them at once. *Static* quantisation also turns the activations into INT8, with ranges that were seen
+on calibration data; *dynamic* quantisation leaves the weights in INT8 and converts the activations
+of each call, in Linear (and recurrent) layers only.
 
-**When it matters.** Static: convolutional models on a CPU, most of all one with INT8 dot products
-(AVX-512 VNNI, AMX, Arm's dot product). Dynamic: models that are mostly large Linear layers.
+**Matters when** the model runs on a CPU: static quantisation for convolutional models, most of all
+with INT8 dot products (AVX-512 VNNI, AMX, Arm's dot product); dynamic for models that are mostly
+large Linear layers.
 
-**When it does not.** Dynamic quantisation leaves a convolutional model as it was: the evidence
-says which share of the parameters it touched. In a model whose layers take microseconds, the
-conversions cost what the arithmetic saves. Accuracy can fall: check it on held-out data.
+**Doesn't matter when** the layers take microseconds, and the conversions cost what the arithmetic
+saves; or when a convolutional model is quantised dynamically, which leaves it as it was: the
+evidence says which share of the parameters was touched. Accuracy can fall: check it on held-out
+data.
 
 **How to apply it**
 
@@ -32,7 +34,7 @@ announces its removal. In new code use torchao: its PT2E flow (`prepare_pt2e`, `
 place of the static one, `torchao.quantization.quantize_` in place of the dynamic one. Where a
 torch release has `torch.ao.quantization` no longer, the variants are not measurable.
 
-**What is measured.** `digits_cnn`, three convolutions and a Linear layer, and `digits_mlp`, four
+**How it is measured** `digits_cnn`, three convolutions and a Linear layer, and `digits_mlp`, four
 Linear layers up to 1024 × 1024, both trained on handwritten digits. Each answers one digit at a
 time (and 32), in one thread bound to one core, always on the CPU: these kernels don't run on a
 GPU. Accuracy is that on the digits held out; each replicate draws them anew and trains its model
@@ -42,7 +44,7 @@ digits. File size is what `torch.save` writes. Memory is what the process of `di
 its model is built: at 8 MiB the model is a small part of that, beside torch's kernels and what the
 conversion touched, so expect little here and a saving that grows with the model.
 
-**Where it comes from.** The article's advice; torch's documentation of `torch.ao.quantization` and
+**Where it comes from** The article's advice; torch's documentation of `torch.ao.quantization` and
 of its deprecation.
 """
 

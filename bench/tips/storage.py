@@ -9,8 +9,15 @@ from the disk, and so does the first epoch always.
 **Doesn't matter when** the data fits into memory: from the second epoch on, the page cache serves
 it. Or when decoding takes longer than reading, as "load" beside "read" shows.
 
-**How to apply it** Put the data, and caches such as `TORCH_HOME` and `HF_HOME`, on the fastest
-local disk; give each place to compare with `--storage PATH`, the one you use now first.
+**How to apply it**
+
+```sh
+cp -r /mnt/network/images /mnt/nvme/images       # the data, on the fastest local disk
+export TORCH_HOME=/mnt/nvme/torch HF_HOME=/mnt/nvme/huggingface      # and the caches
+python -m bench run --tips storage --storage /mnt/network --storage /mnt/nvme
+```
+
+The last line measures it: each place is given with `--storage`, the one you use now first.
 
 **How it is measured** Each place gets files of its own (in a folder `pytorch-tips-bench` there,
 which stays until you delete it). They are dropped from the page cache before each turn, without

@@ -1,0 +1,243 @@
+"""What a run's results mean, in plain sentences: the summary, and whether to follow a tip."""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+
+from bench.analysis.noise import aa_rows, primary_pairs
+from bench.analysis.verdicts import FEWEST_REPLICATES
+from bench.records.effects import Effect, Verdict
+from bench.records.plan import Plan
+from bench.reporting.model import Report, TipReport
+from bench.reporting.units import interval_text, margin_text, percent
+
+GAINS: tuple[Verdict, ...] = ("helps", "gain, size unclear")
+LOSSES: tuple[Verdict, ...] = ("hurts", "loss, size unclear")
+
+MOST_NAMED = 3
+"""A sentence names this many tips and counts the others."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What the run says of a tip: ``short`` without a full stop, then ``why`` in sentences."""
+
+    short: str
+    why: str
+
+
+def summary(report: Report) -> tuple[str, str, str]:
+    """Three sentences: what helped most, what did not, how sure that is."""
+    effects = [row for tip in report.tips for row in tip.rows]
+    prices = {tip.tip.id for tip in report.tips if tip.tip.is_price}
+    rows = [row for row in primary_pairs(effects) if row.section != "A/A"]
+    sure = _how_sure(effects, report.plan)
+    if not report.plan.claims_verdicts:
+        runs = f"This {report.plan.profile} run shows that everything runs"
+        return f"{runs}; it claims nothing about what helps.", _what_ran(rows), sure
+    return _what_helped(rows, prices), _what_did_not(rows, prices), sure
+
+
+def conclusion(tip: TipReport, report: Report) -> Conclusion:
+    """Whether to follow ``tip`` on this machine, and how sure that is."""
+    if tip.tip.is_check:
+        return _of_check(tip)
+    row = tip.headline
+    found = _of_comparison(tip, report.plan)
+    best = _best_other(tip.rows)
+    if row.effect is None or row.verdict in GAINS or tip.tip.section == "A/A" or best is None:
+        return found
+    others = sum(row.is_primary and row.effect is not None for row in tip.rows) - 1
+    which = "the other variant" if others == 1 else f"the best of {others} other variants"
+    told = interval_text(best, is_price=tip.tip.is_price)
+    beside = f"“{best.variant}”, {which}, read {told}, which decides nothing."
+    return dataclasses.replace(found, why=f"{found.why} {beside}")
+
+
+def _of_check(tip: TipReport) -> Conclusion:
+    if tip.verdict == "pass":
+        return Conclusion(short="Nothing to mend here", why=_sentence(tip.answers))
+    told: dict[str, list[str]] = {}
+    for row in tip.rows:
+        if row.verdict == tip.verdict:
+            told.setdefault(row.reason or "no reason was given", []).append(row.variant)
+    why = "; ".join(f"{_listing(names)}: {reason}" for reason, names in told.items())
+    return Conclusion(short=_ASKED[tip.verdict], why=_sentence(why))
+
+
+_ASKED: dict[Verdict | None, str] = {
+    "failed": "The check itself failed and gave no answer",
+    "fail": "Mend this before you trust a measurement here",
+    "warn": "Look at this: it may spoil training or results",
+    "inconclusive": "The run was stopped before all was asked",
+    "not measurable here": "Cannot be asked here",
+}
+
+
+def _of_comparison(tip: TipReport, plan: Plan) -> Conclusion:
+    row = tip.headline
+    reason = _sentence(row.reason or "")
+    if row.is_baseline:
+        left_out = "The run left out the variant that the article recommends."
+        return Conclusion(short="Not measured in this run", why=left_out)
+    if row.verdict == "not measurable here":
+        return Conclusion(short="Not measured here", why=reason)
+    if row.verdict == "failed":
+        return Conclusion(short="It failed here, so there is no number", why=reason)
+    if row.effect is None or row.verdict is None:
+        return Conclusion(short="No answer from this run", why=reason)
+    effect = interval_text(row, is_price=tip.tip.is_price)
+    measured = f"“{row.variant}” against “{tip.tip.baseline.name}”: {effect}"
+    if not plan.claims_verdicts:
+        short = f"No verdict: a {plan.profile} run shows only that it runs"
+        return Conclusion(short=short, why=f"{measured}, which proves nothing.")
+    if tip.tip.section == "A/A":
+        is_quiet = row.verdict == "no difference"
+        lesson = "as it should" if is_quiet else "so an effect of that size means little here"
+        short = "Nothing to follow: this is the same thing twice"
+        return Conclusion(short=short, why=f"It read {effect}, {lesson}.")
+    if row.verdict == "inconclusive":
+        few = row.replicates < FEWEST_REPLICATES
+        short = "Too few replicates to say" if few else "Too noisy to say"
+        return Conclusion(short=short, why=f"{measured}; {row.reason}.")
+    is_price = tip.tip.is_price and row.effect_kind == "ratio"
+    short = _follow(row.verdict, row, is_price=is_price)
+    return Conclusion(
+        short=short, why=f"{measured}. {_SURE[row.verdict].format(margin=margin_text(row))}"
+    )
+
+
+_SURE: dict[Verdict, str] = {
+    "helps": "The whole 95 % interval lies beyond the margin ({margin}).",
+    "hurts": "The whole 95 % interval lies beyond the margin ({margin}), on the worse side.",
+    "no difference": "The 90 % interval lies inside the margin ({margin}).",
+    "gain, size unclear": (
+        "The 95 % interval excludes no effect, but reaches into the margin ({margin})."
+    ),
+    "loss, size unclear": (
+        "The 95 % interval excludes no effect, but reaches into the margin ({margin})."
+    ),
+}
+
+
+def _follow(verdict: Verdict, row: Effect, *, is_price: bool) -> str:
+    if is_price:
+        return {
+            "helps": "It costs nothing here",
+            "gain, size unclear": "It costs nothing here",
+            "no difference": "It costs nothing here that matters",
+            "loss, size unclear": "It costs something here, perhaps too little to matter",
+            "hurts": f"It {_brief(row, is_price=True)} of the speed here",
+        }[verdict]
+    return {
+        "helps": "Follow it here",
+        "gain, size unclear": "It helps here, perhaps too little to matter",
+        "no difference": "It makes no difference here",
+        "loss, size unclear": "It hurts here, perhaps too little to matter",
+        "hurts": "Don't follow it here",
+    }[verdict]
+
+
+def _best_other(rows: Sequence[Effect]) -> Effect | None:
+    """The variant besides the recommended one that was seen to gain most, if any was."""
+    gained = [
+        row for row in rows if row.is_primary and not row.is_recommended and row.verdict in GAINS
+    ]
+    return max(gained, key=lambda row: row.effect or 0, default=None)
+
+
+def _what_helped(rows: Sequence[Effect], prices: Collection[str]) -> str:
+    tips = [row for row in rows if row.tip not in prices]
+    sure = _by_size([row for row in tips if row.verdict == "helps"], largest_first=True)
+    unclear = [row.tip for row in tips if row.verdict == "gain, size unclear"]
+    parts = []
+    if sure:
+        first, *others = (f"{row.tip} at {_brief(row)}" for row in sure[:MOST_NAMED])
+        then = f", then {_listing(others)}" if others else ""
+        more = f", and {len(sure) - MOST_NAMED} more helped" if len(sure) > MOST_NAMED else ""
+        parts.append(f"What helped most is {first}{then}{more}")
+    if unclear:
+        parts.append(f"{_named(unclear)} helped, perhaps too little to matter")
+    return f"{'; '.join(parts)}." if parts else "No tip was seen to help here."
+
+
+def _what_did_not(rows: Sequence[Effect], prices: Collection[str]) -> str:
+    tips = [row for row in rows if row.tip not in prices]
+    priced = [row for row in rows if row.tip in prices]
+    parts = []
+    if hurt := _by_size([row for row in tips if row.verdict in LOSSES], largest_first=False):
+        worse = _named([f"{row.tip} ({_brief(row)})" for row in hurt])
+        parts.append(f"{worse} made things worse")
+    costly = [row for row in priced if row.verdict in LOSSES]
+    parts += [f"{row.tip} {_brief(row, is_price=True)} of the speed" for row in costly]
+    if same := [row.tip for row in tips if row.verdict == "no difference"]:
+        parts.append(f"{_named(same)} made no difference")
+    if free := [row.tip for row in priced if row.verdict in (*GAINS, "no difference")]:
+        parts.append(f"{_named(free)} cost{'s' if len(free) == 1 else ''} nothing that matters")
+    if unclear := sum(row.verdict == "inconclusive" for row in rows):
+        parts.append(f"{unclear} stayed inconclusive")
+    parts += _without_number(rows)
+    return f"Of the rest, {'; '.join(parts)}." if parts else "No other tip was measured."
+
+
+def _what_ran(rows: Sequence[Effect]) -> str:
+    ran = sum(row.effect is not None for row in rows)
+    parts = [f"{ran} {'tip' if ran == 1 else 'tips'} ran"]
+    if silent := sum(row.effect is None and row.verdict == "inconclusive" for row in rows):
+        parts.append(f"{silent} gave no number")
+    parts += _without_number(rows)
+    return f"{'; '.join(parts)}."
+
+
+def _without_number(rows: Sequence[Effect]) -> Iterator[str]:
+    if absent := sum(row.verdict == "not measurable here" for row in rows):
+        yield f"{absent} cannot be measured on this machine"
+    if failed := [row.tip for row in rows if row.verdict == "failed"]:
+        yield f"{_named(failed)} failed"
+
+
+def _how_sure(effects: Sequence[Effect], plan: Plan) -> str:
+    intervals = [row for row in primary_pairs(effects) if row.ci_low is not None]
+    if not intervals:
+        return "How sure: not at all yet, since no interval could be taken."
+    replicates = sorted({row.replicates for row in intervals})
+    number = str(replicates[0]) if len(replicates) == 1 else f"{replicates[0]} to {replicates[-1]}"
+    aa = [row for row in aa_rows(effects) if row.effect is not None]
+    twice = ""
+    if aa:
+        told = _listing([_brief(row) for row in aa])
+        is_quiet = all(row.verdict == "no difference" for row in aa)
+        lesson = "as it should" if is_quiet else "so a difference of that size means little here"
+        twice = f"; the same thing measured twice read {told}, {lesson}"
+    return (
+        f"How sure: each 95 % interval, over {number} replicates and beside a margin of "
+        f"±{percent(plan.margin)}, misses its true effect about one time in twenty by "
+        f"chance{twice}."
+    )
+
+
+def _by_size(rows: Sequence[Effect], *, largest_first: bool) -> list[Effect]:
+    """Ratios by size, then differences, whose units do not compare."""
+    sign = -1 if largest_first else 1
+    return sorted(rows, key=lambda row: (row.effect_kind != "ratio", sign * (row.effect or 0)))
+
+
+def _brief(row: Effect, *, is_price: bool = False) -> str:
+    """The effect without its interval: ``1.52×``, ``+1.2 points``, ``costs 4 %``."""
+    return interval_text(row, is_price=is_price, with_interval=False)
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first of ``names``, and how many more there are."""
+    if len(names) <= MOST_NAMED:
+        return _listing(names)
+    return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+
+
+def _listing(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _sentence(text: str) -> str:
+    """``text`` as a sentence; a first word that is a name in code keeps its small letter."""
+    first = text.partition(" ")[0]
+    return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}." if text else ""
