@@ -8,7 +8,7 @@ ARGS =
 
 RUN := .venv/bin/python
 
-.PHONY: help setup bench test lint
+.PHONY: help setup bench compare test lint
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1;/p' Makefile | sed 's/;/	/' | expand -t 14
@@ -17,6 +17,9 @@ setup: .venv/setup.done ## make .venv with all that the suite uses (make -B setu
 
 bench: .venv/setup.done ## measure the tips (PROFILE=smoke|quick|full BUDGET=8m ARGS="--tips amp")
 	$(RUN) -m bench run --profile $(PROFILE) $(if $(BUDGET),--budget $(BUDGET)) $(ARGS)
+
+compare: .venv/setup.done ## compare two runs (A=… B=… run folders or effects.csv ARGS="--fail-if-slower 5%")
+	$(RUN) -m bench compare $(A) $(B) $(ARGS)
 
 test: .venv/dev.done ## run the tests of the suite itself
 	$(RUN) -m pytest tests

@@ -170,6 +170,27 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 @app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders or effects.csv files, the reference first.")
+    ],
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(metavar="5%", help="Exit 1 when a run is slower than the first by more."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Its folder; results/local/compare-… by default.")
+    ] = None,
+) -> None:
+    """Compare runs, of one machine or of thousands: where do the effects themselves differ?"""
+    from bench import comparing, live
+
+    raise typer.Exit(
+        comparing.compare_runs(runs, out=out, slower=fail_if_slower, console=live.console())
+    )
+
+
+@app.command()
 def publish(
     run: Annotated[Path | None, typer.Argument(help="A run folder below results/local/.")] = None,
     check: Annotated[

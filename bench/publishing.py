@@ -7,9 +7,8 @@ from bench.analysis.effects import effects
 from bench.engine.processes import ROOT
 from bench.errors import UserError
 from bench.records.measurements import read_measurements
-from bench.records.run_folder import RunFolder
+from bench.records.run_folder import RESULTS, RunFolder
 from bench.reporting import model, readme
-from bench.session import RESULTS
 
 README = ROOT / "README.md"
 

@@ -42,7 +42,7 @@ from bench.records.measurements import (
     read_turns,
 )
 from bench.records.plan import Plan, PlannedTip, PlannedVariant, PlannedWorkload, write_plan
-from bench.records.run_folder import RunFolder
+from bench.records.run_folder import RESULTS, RunFolder
 from bench.tips import catalogue
 from bench.tips.tip import Tip, Variant, Workload
 from bench.workloads.corpus import checksum, prepare
@@ -53,7 +53,6 @@ from bench.workloads.ranks.stores import host_and_port
 from bench.workloads.scan import scan
 from bench.workloads.work import Context, Images
 
-RESULTS = ROOT / "results"
 _NO_IMAGES = Images(name="", folder=Path(), paths=(), labels=(), total_bytes=0)
 _PREPARE_SECONDS = 1800.0
 _SERVE_SECONDS = 7 * 86400.0

@@ -179,8 +179,8 @@ class TestEffects:
         assert row(found, "NA").effect == pytest.approx(1.5)
         write_effects(tmp_path / "effects.csv", found)
         read = read_effects(tmp_path / "effects.csv")
-        assert read["variant"].tolist() == ["None", "NA"]
-        assert read["effect"].tolist()[1] == pytest.approx(1.5)
+        assert [row.variant for row in read] == ["None", "NA"]
+        assert read == found
 
 
 class TestStatuses:

@@ -104,7 +104,7 @@ def test_every_question_has_a_row_of_effects_whatever_happened(tmp_path: Path) -
         flags = (row.is_baseline, row.is_recommended, row.is_primary, row.is_exploratory)
         assert not any(flags)
     write_effects(tmp_path / "effects.csv", found)
-    assert list(read_effects(tmp_path / "effects.csv")["verdict"]) == [r.verdict for r in found]
+    assert read_effects(tmp_path / "effects.csv") == found
 
 
 def test_a_plan_with_a_check_is_read_back(tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ def test_a_run_asks_once_reports_and_exits_0_also_when_the_machine_fails(
     assert asked(cache)[before:] == ["pass", "warn", "fail"]
     assert str(Path.home()) + "/" not in (folder / "measurements.csv").read_text()
     effects = read_effects(folder / "effects.csv")
-    checked = effects[effects["tip"] == "asked"]
-    assert list(checked["verdict"]) == ["pass", "warn", "fail", "not measurable here"]
-    assert (effects["tip"] == "one").sum() >= 2
+    verdicts = [row.verdict for row in effects if row.tip == "asked"]
+    assert verdicts == ["pass", "warn", "fail", "not measurable here"]
+    assert sum(row.tip == "one" for row in effects) >= 2
     names = {
         row["name"] for row in json.loads((folder / "benchmark.json").read_text())["benchmarks"]
     }

@@ -128,7 +128,7 @@ def test_a_run_leaves_every_file_and_exits_0(finished: tuple[Path, int, str]) ->
 def test_every_planned_variant_has_a_row_and_the_planted_effect_is_found(
     finished: tuple[Path, int, str],
 ) -> None:
-    effects = read_effects(finished[0] / "effects.csv")
+    effects = pd.DataFrame(read_effects(finished[0] / "effects.csv"))
     main = effects[effects["metric"] == "samples_per_second"]
     assert list(zip(main["tip"], main["variant"], strict=True)) == [
         ("one", "plain"),
@@ -200,7 +200,7 @@ def test_a_treatment_that_is_not_applied_fails_the_variant_and_the_run(tmp_path:
     tips = '{"one": [v("plain"), v("treated", misbehave="ignore the treatment"), v("third")]}'
     code, output = finish("run", "--out", tmp_path / "run", tips=tips)
     assert code == 1
-    effects = read_effects(tmp_path / "run" / "effects.csv").set_index("variant")
+    effects = pd.DataFrame(read_effects(tmp_path / "run" / "effects.csv")).set_index("variant")
     treated = effects.loc["treated"]
     assert treated["verdict"] == "failed"
     assert "is_pinned() is False" in treated["reason"]
@@ -220,7 +220,7 @@ def test_interrupted_after_two_rounds_it_reports_two_replicates(tmp_path: Path) 
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2, output
-    effects = read_effects(folder / "effects.csv")
+    effects = pd.DataFrame(read_effects(folder / "effects.csv"))
     main = effects[(effects["metric"] == "samples_per_second") & ~effects["is_baseline"]]
     assert list(main["tip"]) == names
     assert set(main["replicates"]) <= {2, 3}
@@ -261,7 +261,7 @@ def test_a_stopped_run_loses_nothing_leaves_nothing_and_goes_on(
     complete = Counter((tip, variant) for (tip, variant, _), count in blocks.items() if count == 3)
     assert complete["one", "treated"] == 5
     assert complete["two", "third"] == 3
-    effects = read_effects(folder / "effects.csv")
+    effects = pd.DataFrame(read_effects(folder / "effects.csv"))
     main = effects[effects["metric"] == "samples_per_second"]
     assert set(main.loc[main["variant"] == "treated", "replicates"]) == {5}
 

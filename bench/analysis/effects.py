@@ -105,7 +105,12 @@ def _answers(
         unknown = ("inconclusive", "the run was stopped before it was asked")
         verdict, reason = without.get(variant.name) or answers.get(variant.name, unknown)
         yield dataclasses.replace(
-            empty, verdict=verdict, reason=reason, margin=None, is_exploratory=False
+            empty,
+            verdict=verdict,
+            reason=reason,
+            margin=None,
+            is_exploratory=False,
+            higher_is_better=None,
         )
 
 
@@ -186,6 +191,8 @@ def _empty_row(
         effect_kind=metric.kind,
         margin=plan.margin if metric.margin is None else metric.margin,
         is_exploratory=variant.is_exploratory or (is_other and got_fewer),
+        images_checksum=plan.images.get("checksum"),
+        higher_is_better=metric.higher_is_better,
     )
 
 
@@ -198,6 +205,7 @@ def _alone(empty: Effect, turns: WorkloadTurns, metric: Metric, plan: Plan) -> E
     return dataclasses.replace(
         empty,
         value=_typical(found.values[empty.variant], metric),
+        value_standard_error=_value_error(found.values[empty.variant], metric),
         replicates=found.replicates,
         blocks=found.blocks,
     )
@@ -215,6 +223,7 @@ def _against_baseline(
         empty,
         baseline_value=_typical(found.values[baseline], metric),
         value=_typical(found.values[empty.variant], metric),
+        value_standard_error=_value_error(found.values[empty.variant], metric),
         replicates=found.replicates,
         blocks=found.blocks,
     )
@@ -232,7 +241,7 @@ def _against_baseline(
         ci_low=as_effect(interval.low),
         ci_high=as_effect(interval.high),
         standard_error=interval.standard_error,
-        degrees_of_freedom=interval.degrees_of_freedom,
+        degrees_of_freedom=found.replicates - 1,
     )
     return _judged(measured, interval, metric, plan)
 
@@ -282,3 +291,13 @@ def _typical(values: Sequence[float], metric: Metric) -> float:
     if metric.kind == "ratio" and min(values) > 0:
         return statistics.geometric_mean(values)
     return statistics.fmean(values)
+
+
+def _value_error(values: Sequence[float], metric: Metric) -> float | None:
+    """The standard error over replicates of :func:`_typical`: for a ratio, of its logarithm."""
+    if len(values) < 2 or (metric.kind == "ratio" and min(values) <= 0):
+        return None
+    from scipy import stats
+
+    on_scale = [math.log(value) for value in values] if metric.kind == "ratio" else values
+    return float(stats.sem(on_scale))

@@ -18,7 +18,7 @@ class Interval:
     low_90: float
     high_90: float
     standard_error: float
-    degrees_of_freedom: int
+    degrees_of_freedom: float
 
     @property
     def half_width(self) -> float:
@@ -44,6 +44,45 @@ def student_interval(values: Sequence[float]) -> Interval:
         high_90=float(high_90),
         standard_error=float(described.std_mean),
         degrees_of_freedom=len(values) - 1,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean over replicates, of which only its standard error is left, as in ``effects.csv``."""
+
+    mean: float
+    standard_error: float
+    degrees_of_freedom: float
+
+
+def combined_interval(estimates: Sequence[Estimate], weights: Sequence[float]) -> Interval:
+    """The interval of the weighted sum of independent estimates: (1, −1) gives a difference.
+
+    Degrees of freedom after Welch (Biometrika 34, 1947, 28–35) and Satterthwaite; statsmodels and
+    scipy take them from the single values, which a file of effects does not hold.
+    """
+    from scipy import special
+
+    terms = list(zip(estimates, weights, strict=True))
+    mean = sum(weight * estimate.mean for estimate, weight in terms)
+    variances = [(weight * estimate.standard_error) ** 2 for estimate, weight in terms]
+    uncertainty = sum(
+        variance**2 / estimate.degrees_of_freedom
+        for variance, (estimate, _) in zip(variances, terms, strict=True)
+    )
+    # Without any spread every number of degrees of freedom gives the same interval.
+    degrees = sum(variances) ** 2 / uncertainty if uncertainty else 1.0
+    error = sum(variances) ** 0.5
+    half, half_90 = (float(special.stdtrit(degrees, share)) * error for share in (0.975, 0.95))
+    return Interval(
+        mean=mean,
+        low=mean - half,
+        high=mean + half,
+        low_90=mean - half_90,
+        high_90=mean + half_90,
+        standard_error=error,
+        degrees_of_freedom=degrees,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 
 from bench.analysis.intervals import Interval, projected_interval
-from bench.records.effects import Verdict
+from bench.records.effects import EffectKind, Verdict
 from bench.records.plan import Metric
 
 FEWEST_REPLICATES = 3
@@ -20,7 +20,12 @@ def scaled_margin(metric: Metric, run_margin: float) -> float:
     arms mirrors the verdict. For a difference it is in the metric's unit.
     """
     margin = run_margin if metric.margin is None else metric.margin
-    return math.log1p(margin) if metric.kind == "ratio" else margin
+    return margin_on_scale(metric.kind, margin)
+
+
+def margin_on_scale(kind: EffectKind, margin: float) -> float:
+    """``margin``, a fraction or a number in the metric's unit, on the scale of intervals."""
+    return math.log1p(margin) if kind == "ratio" else margin
 
 
 def decide(interval: Interval, margin: float) -> Verdict:
@@ -47,7 +52,7 @@ def replicates_to_settle(interval: Interval, margin: float) -> int | None:
     Takes the mean and the spread seen so far for the true ones. None when more than
     ``MOST_PROJECTED`` would be needed.
     """
-    for replicates in range(interval.degrees_of_freedom + 2, MOST_PROJECTED + 1):
+    for replicates in range(int(interval.degrees_of_freedom) + 2, MOST_PROJECTED + 1):
         if decide(projected_interval(interval, replicates), margin) != "inconclusive":
             return replicates
     return None

@@ -1,12 +1,13 @@
 """``measurements.csv``: one row a turn, appended and flushed as it happens."""
 
-import csv
 import dataclasses
 import json
-from collections.abc import Mapping
-from io import BytesIO
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from bench.records.cells import csv_line, to_cell
+from bench.records.reading import finished, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,31 +88,29 @@ READINGS = COLUMNS[COLUMNS.index("payload_bytes") :]
 """Columns that a tip's own readings may fill (``Work.readings``)."""
 
 
-def text_columns(record: type) -> list[str]:
-    """The fields of a record type that hold text, where an empty cell is "" and not a number."""
-    numbers = (int, float, bool, int | None, float | None)
-    return [field.name for field in dataclasses.fields(record) if field.type not in numbers]
-
-
-_TEXT = text_columns(Turn)
+_NEEDED = (
+    "schema_version", "run_id", "machine_id", "tip", "workload", "variant", "is_baseline",
+    "replicate", "block", "samples", "seconds", "status", "reason", "flags", "evidence",
+)  # fmt: skip
+_MAY_LACK = tuple(name for name in COLUMNS if name not in _NEEDED)
+"""Columns that files of other versions may lack: then nothing is known of them."""
 
 
 class MeasurementWriter:
     """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts."""
 
     def __init__(self, path: Path) -> None:
-        is_new = not path.exists() or path.stat().st_size == 0
-        if not is_new:
+        if path.exists():
             _end_cut_line(path)
+        is_new = not path.exists() or path.stat().st_size == 0
         self._file: TextIO = path.open("a", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file, lineterminator="\n")
         if is_new:
-            self._writer.writerow(COLUMNS)
+            self._file.write(csv_line(COLUMNS))
             self._file.flush()
 
     def append(self, turn: Turn) -> None:
         """Write one row and flush it to the operating system."""
-        self._writer.writerow([_cell(getattr(turn, name)) for name in COLUMNS])
+        self._file.write(csv_line([to_cell(getattr(turn, name)) for name in COLUMNS]))
         self._file.flush()
 
     def close(self) -> None:
@@ -120,60 +119,47 @@ class MeasurementWriter:
 
 
 def read_measurements(path: Path) -> "pd.DataFrame":
-    """Read ``measurements.csv`` as it was written: text columns as str, unknown values as NaN.
+    """Read ``measurements.csv``: columns of text as str, unknown as ""; numbers unknown as NaN.
 
-    A last line that a killed run left unfinished is not a turn and is dropped.
+    A last row that a killed run left unfinished is not a turn and is dropped. Raises UserError
+    for a file that no run would have written.
     """
     import pandas as pd
 
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    return pd.read_csv(
-        BytesIO(whole),
-        dtype=dict.fromkeys(_TEXT, "str"),
-        keep_default_na=False,
-        na_values={name: [""] for name in COLUMNS if name not in _TEXT},
-    )
+    rows = list(_rows(path))
+    frame = {}
+    for field in dataclasses.fields(Turn):
+        cells = [row[field.name] for row in rows]
+        if field.type is bool:
+            frame[field.name] = pd.Series(cells, dtype="bool")
+        elif field.type is int or (field.type == int | None and None not in cells):
+            frame[field.name] = pd.Series(cells, dtype="int64")
+        elif field.type in (float, int | None, float | None):
+            frame[field.name] = pd.Series(cells, dtype="float64")
+        else:
+            frame[field.name] = pd.Series([cell or "" for cell in cells], dtype="str")
+    return pd.DataFrame(frame)
 
 
 def read_turns(path: Path) -> list[Turn]:
     """Read ``measurements.csv`` back into the values that were written."""
-    whole = {field.name for field in dataclasses.fields(Turn) if field.type in (int, int | None)}
-    turns = []
-    for row in read_measurements(path).to_dict("records"):
-        values: dict[str, Any] = {}
-        for name, value in row.items():
-            if value == "" or value != value:
-                values[str(name)] = None
-            elif name == "evidence":
-                values["evidence"] = json.loads(value)
-            elif name in whole:
-                values[str(name)] = int(value)
-            else:
-                values[str(name)] = value
-        turns.append(Turn(**values))
-    return turns
+    return [
+        Turn(**row | {"evidence": None if row["evidence"] is None else json.loads(row["evidence"])})
+        for row in _rows(path)
+    ]
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The values of each row by column, None for a column that the file lacks."""
+    unknown = dict.fromkeys(_MAY_LACK)
+    rows = read_rows(path, Turn, schema_version=SCHEMA_VERSION, optional=_MAY_LACK, is_growing=True)
+    return (unknown | values for _, values in rows)
 
 
 def _end_cut_line(path: Path) -> None:
-    """Drop a last line without an end, which a killed run can leave."""
+    """Drop a last row without an end, which a killed run can leave."""
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
+    whole = len(finished(content))
     if whole != len(content):
         with path.open("r+b") as file:
             file.truncate(whole)
-
-
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return str(value)
-        case float():
-            # numpy's floats are floats too, and their own repr is "np.float64(…)".
-            return repr(float(value))
-        case Mapping():
-            return json.dumps(dict(value), ensure_ascii=False, sort_keys=True)
-        case _:
-            return str(value)

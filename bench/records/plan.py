@@ -168,7 +168,7 @@ def read_plan(path: Path) -> Plan:
             )
         tips = tuple(_tip(tip) for tip in content.pop("tips"))
         return Plan(**content, tips=tips)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not a run's plan ({error}).", "Give a run folder that holds plan.json."
         ) from error

@@ -9,6 +9,9 @@ from typing import Any
 from bench.errors import UserError
 from bench.records.plan import Plan, read_plan
 
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+"""Where runs go and where published ones lie."""
+
 
 class RunFolder:
     """Paths of the files that a run leaves behind (DESIGN: "What a run leaves behind")."""
@@ -69,7 +72,10 @@ class RunFolder:
         """The run's machine and software."""
         try:
             content: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            named = {name: content[name] for name in ("machine_id", "machine_name")}
+            if not all(isinstance(name, str) and name for name in named.values()):
+                raise ValueError(f"expected two names: {named}")
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{self.environment} cannot be read ({error}).",
                 "Give a folder that a run left, below results/local/ by default.",

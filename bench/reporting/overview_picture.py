@@ -32,7 +32,7 @@ _LOOKS: dict[Verdict, tuple[str, str, bool]] = {
 }
 """Marker, colour, filled: a verdict is told by its shape too."""
 
-_RATIO_TICKS = (
+RATIO_TICKS = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.85, 0.95, 1,
     1.05, 1.15, 1.4, 2, 3, 5, 10, 20, 50, 100,
 )  # fmt: skip
@@ -107,7 +107,7 @@ def _row(tip: TipReport) -> Row:
 
 def _draw_ratios(axes: Axes, rows: Sequence[Row], margin: float) -> None:
     _draw(axes, rows, lambda row, value: math.log(value), math.log1p(margin), LINEAR_UP_TO)
-    _set_ticks(axes, {math.log(tick): f"{tick:g}×" for tick in _RATIO_TICKS})
+    set_ticks(axes, {math.log(tick): f"{tick:g}×" for tick in RATIO_TICKS})
     axes.set_xlabel(
         f"variant / baseline; right is better. Band: ±{percent(margin)}. Logarithmic, and large "
         "effects are drawn closer together."
@@ -116,7 +116,7 @@ def _draw_ratios(axes: Axes, rows: Sequence[Row], margin: float) -> None:
 
 def _draw_differences(axes: Axes, rows: Sequence[Row], margin: float) -> None:
     _draw(axes, rows, lambda row, value: value / (row.margin or margin), 1, 3)
-    _set_ticks(
+    set_ticks(
         axes, {tick: f"{tick:+g}".replace("-", "−") if tick else "0" for tick in _DIFFERENCE_TICKS}
     )
     axes.set_xlabel(
@@ -168,7 +168,7 @@ def _clip(value: float, most: float) -> float:
     return min(max(value, -most), most)
 
 
-def _set_ticks(axes: Axes, labels: dict[float, str]) -> None:
+def set_ticks(axes: Axes, labels: dict[float, str]) -> None:
     """Those ticks that fit without touching, from no effect outwards."""
     drawn = axes.transData
     low, high = axes.get_xlim()

@@ -2,7 +2,7 @@
 
 import math
 
-from bench.records.effects import Effect
+from bench.records.effects import Effect, EffectKind
 
 NO_DATA = "no data"
 
@@ -44,15 +44,35 @@ def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = Tr
     false leaves a difference's unit out, where the value beside it has it; ``with_interval`` false
     leaves the interval out, with the decimals that it calls for.
     """
-    if row.effect is None:
+    unit = row.unit if with_unit else ""
+    return estimate_text(
+        row.effect,
+        row.ci_low,
+        row.ci_high,
+        kind=row.effect_kind,
+        unit=unit,
+        with_interval=with_interval,
+    )
+
+
+def estimate_text(
+    estimate: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    kind: EffectKind,
+    unit: str = "",
+    with_interval: bool = True,
+) -> str:
+    """A ratio or a difference with its interval, as :func:`effect_text` writes an effect."""
+    if estimate is None:
         return ""
-    is_ratio = row.effect_kind == "ratio"
-    places = _places(row)
-    sign = "+" if row.effect > 0 and not is_ratio else ""
-    effect = f"{sign}{_fixed(row.effect, places)}{'×' if is_ratio else ''}"
-    unit = row.unit if with_unit and not is_ratio else ""
-    ends = (row.ci_low, row.ci_high) if with_interval else (None, None)
-    return _with_interval(effect, *ends, places, unit)
+    is_ratio = kind == "ratio"
+    places = _places(low, high)
+    sign = "+" if estimate > 0 and not is_ratio else ""
+    told = f"{sign}{_fixed(estimate, places)}{'×' if is_ratio else ''}"
+    ends = (low, high) if with_interval else (None, None)
+    return _with_interval(told, *ends, places, "" if is_ratio else unit)
 
 
 def price_text(row: Effect, *, with_interval: bool = True) -> str:
@@ -96,12 +116,11 @@ def margin_text(row: Effect) -> str:
     return f"±{row.margin:g} {row.unit}"
 
 
-def _places(row: Effect) -> int:
+def _places(low: float | None, high: float | None) -> int:
     """Decimals that show the interval's half-width with one digit at least, two where it fits."""
-    assert row.effect is not None
-    if row.ci_low is None or row.ci_high is None or row.ci_high == row.ci_low:
+    if low is None or high is None or high == low:
         return 2
-    half_width = (row.ci_high - row.ci_low) / 2
+    half_width = (high - low) / 2
     if half_width < 0.005:
         return 3
     return min(max(1 - math.floor(math.log10(half_width)), 0), 2)

@@ -1,0 +1,204 @@
+"""The page over many runs: how each effect varies over machines."""
+
+from collections.abc import Sequence
+
+from bench.analysis.comparison import Run
+from bench.analysis.distribution import Distribution, counted
+from bench.analysis.fairness import FACTS, Variation, variations
+from bench.analysis.gate import Gate
+from bench.records.compared import EffectDistribution
+from bench.records.effects import Verdict
+from bench.reporting.comparison.page import Page, Picture, Section, Table, gate_section, listed
+from bench.reporting.comparison.pairs import value_text
+from bench.reporting.units import estimate_text
+
+_TOLD: tuple[tuple[Verdict, str], ...] = (
+    ("helps", "helps"),
+    ("gain, size unclear", "gain unclear"),
+    ("no difference", "no difference"),
+    ("inconclusive", "inconclusive"),
+    ("loss, size unclear", "loss unclear"),
+    ("hurts", "hurts"),
+    ("pass", "pass"),
+    ("warn", "warn"),
+    ("fail", "fail"),
+    ("failed", "failed"),
+    ("not measurable here", "not measurable"),
+)
+
+MOST_VALUES = 6
+"""So many values of a fact are named with their number of runs; the rest are counted."""
+
+
+def machines_page(runs: Sequence[Run], found: Sequence[Distribution], gate: Gate | None) -> Page:
+    """The page of ``runs`` and the distributions of their effects over machines."""
+    machines = len({run.facts.machine_id for run in runs})
+    varied = variations(runs)
+    headlines = [its.row for its in found if its.is_headline]
+    others = [its.row for its in found if not its.is_headline and not its.row.is_baseline]
+    sections = [
+        Section(title="Runs and machines", sentences=_same(runs, varied), table=_facts(varied)),
+        Section(
+            title="What each tip is worth",
+            sentences=(
+                "Each machine counts once, with the variant that its run recommends. Typical: the "
+                "mean over machines with its 95 % interval; 95 % of machines: where their own true "
+                "effects lie, noise taken out.",
+            ),
+            picture=Picture(
+                name="compare",
+                shows="Each tip's effect: a dot a machine, the quartiles as a box",
+            ),
+            table=_distributions(headlines, is_short=True) if headlines else None,
+            is_main=True,
+        ),
+        Section(title="Method and limits", sentences=_METHOD),
+    ]
+    if others:
+        sections.insert(
+            2,
+            Section(
+                title="All other effects and checks",
+                table=_distributions(others, is_short=False),
+                is_folded=True,
+            ),
+        )
+    if gate is not None:
+        sections.insert(0, gate_section(gate))
+    return Page(
+        title=f"What each tip is worth on {machines:,} machines",
+        summary=(
+            f"{len(runs):,} runs of {machines:,} machines."
+            + (" Several runs of one machine count as one." if machines < len(runs) else ""),
+            *_summary(headlines),
+            _fairness(varied),
+        ),
+        sections=tuple(sections),
+    )
+
+
+_METHOD = (
+    "An effect is what a tip is worth inside one run: the ratio (or the difference) of the variant "
+    "and its baseline, measured in turns. Quartiles and extremes are of the effects as they were "
+    "measured, noise included. Where a machine has several runs, its effect is the mean of theirs.",
+    "Typical effect and range are those of a random-effects model in which every machine weighs "
+    "the same; the variance between machines is what their spread has beyond their own noise. The "
+    "model takes the machines for a random draw, which people who send files are not, and the "
+    "logarithms of the effects for normal, which a mix of laptops and servers may not be: look at "
+    "the picture.",
+    "A variant's row holds the machines that measured it against the same baseline. Values "
+    "themselves (images a second) are not compared here.",
+)
+
+
+def _facts(varied: Sequence[Variation]) -> Table | None:
+    rows = []
+    for variation in varied:
+        told = [
+            f"{value_text(variation, value)} ({len(places):,})"
+            for value, places in variation.values[:MOST_VALUES]
+        ]
+        if rest := variation.values[MOST_VALUES:]:
+            told.append(f"{len(rest):,} more ({sum(len(its) for _, its in rest):,})")
+        fair = "unfair" if variation.is_unfair else "fair"
+        says = variation.fact.confounds or "The machine: this is what is compared."
+        rows.append((variation.fact.name, ", ".join(told), fair, says))
+    head = ("What differs", "Values (runs)", "Fair?", "Why")
+    return Table(head=head, rows=tuple(rows)) if rows else None
+
+
+def _same(runs: Sequence[Run], varied: Sequence[Variation]) -> tuple[str, ...]:
+    differ = {variation.fact for variation in varied}
+    told = [
+        f"{fact.name} {value}"
+        for fact in FACTS
+        if fact not in differ
+        and fact.column != "images_checksum"
+        and (value := getattr(runs[0].facts, fact.column)) is not None
+    ]
+    return (f"The same in all runs: {', '.join(told)}.",) if told else ()
+
+
+def _distributions(rows: Sequence[EffectDistribution], *, is_short: bool) -> Table:
+    where = () if is_short else ("Workload", "Metric")
+    head = (
+        *("Tip", *where, "Variant", "Machines", "Verdicts"),
+        *("Median [quartiles]", "Least to most", "Typical [95 %]", "95 % of machines"),
+    )
+    cells = []
+    for row in rows:
+        place = () if is_short else (row.workload, row.metric)
+        cells.append(
+            (
+                *(row.tip, *place, row.variant, f"{row.machines:,}", verdicts_text(row)),
+                _estimate(row, row.median, row.lower_quartile, row.upper_quartile),
+                _range(row, row.minimum, row.maximum),
+                _estimate(
+                    row, row.typical_effect, row.typical_effect_ci_low, row.typical_effect_ci_high
+                )
+                or row.reason
+                or "",
+                _range(row, row.machines_low, row.machines_high),
+            )
+        )
+    numbers, codes = ((2,), (0, 1)) if is_short else ((4,), (0, 3))
+    details = tuple(map(head.index, ("Variant", "Least to most", "95 % of machines")))
+    return Table(head=head, rows=tuple(cells), numbers=numbers, codes=codes, details=details)
+
+
+def verdicts_text(row: EffectDistribution) -> str:
+    """How many machines got each verdict: ``helps 812, inconclusive 58``."""
+    counts = ((words, getattr(row, counted(verdict))) for verdict, words in _TOLD)
+    return ", ".join(f"{words} {count:,}" for words, count in counts if count)
+
+
+def _estimate(
+    row: EffectDistribution, middle: float | None, low: float | None, high: float | None
+) -> str:
+    return estimate_text(middle, low, high, kind=row.effect_kind, unit=row.unit)
+
+
+def _range(row: EffectDistribution, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    low_text, high_text = (
+        estimate_text(end, None, None, kind=row.effect_kind, unit="") for end in (low, high)
+    )
+    unit = "" if row.effect_kind == "ratio" else f" {row.unit}"
+    return f"{low_text} to {high_text}{unit}"
+
+
+def _summary(headlines: Sequence[EffectDistribution]) -> tuple[str, ...]:
+    rows = [row for row in headlines if row.section != "A/A" and row.machines]
+    if not rows:
+        return ("No tip was measured on any of them.",)
+
+    def on_most(*verdicts: Verdict) -> list[str]:
+        return [
+            row.tip
+            for row in rows
+            if 2 * sum(getattr(row, counted(verdict)) for verdict in verdicts) > row.machines
+        ]
+
+    parts = [
+        f"{listed(names)} {says}"
+        for names, says in (
+            (on_most("helps", "gain, size unclear"), "help"),
+            (on_most("no difference"), "make no difference"),
+            (on_most("hurts", "loss, size unclear"), "hurt"),
+        )
+        if names
+    ]
+    if not parts:
+        return ("No tip has the same verdict on most of the machines that measured it.",)
+    return (f"On most of the machines that measured them, {'; '.join(parts)}.",)
+
+
+def _fairness(varied: Sequence[Variation]) -> str:
+    names = [variation.fact.name for variation in varied if variation.is_unfair]
+    if not names:
+        return "All software and settings that are known are the same."
+    return (
+        f"Software or settings differ ({listed(names)}), so what differs between machines may "
+        "come from these."
+    )

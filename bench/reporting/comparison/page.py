@@ -1,0 +1,110 @@
+"""The page that a comparison comes to: sentences and tables of plain text, for any output."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from bench.analysis.gate import Gate
+from bench.reporting.units import percent
+
+BETWEEN_RUNS = (
+    "Values vary more between runs than within one: the machine's state, what else ran and where "
+    "memory lay are new with each run, and these intervals hold only what varied within. Effects "
+    "are ratios inside a run and do not suffer from this. Take a small change of a value seriously "
+    "only when further runs repeat it."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Cells of plain text.
+
+    ``numbers``: columns aligned at the right; ``codes``: of code; ``verdicts``: of verdicts on a
+    change; ``details``: left out on the screen.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...] = ()
+    codes: tuple[int, ...] = ()
+    verdicts: tuple[int, ...] = ()
+    details: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture below ``figures/``: its file's name without the ending, and what it shows."""
+
+    name: str
+    shows: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading with what stands below it, in this order; ``is_main`` is for the screen too.
+
+    ``is_folded``: long, and opened only by who wants it.
+    """
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    picture: Picture | None = None
+    table: Table | None = None
+    is_folded: bool = False
+    is_main: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Page:
+    """All that a comparison says, as plain text."""
+
+    title: str
+    summary: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def gate_section(gate: Gate) -> Section:
+    """What ``--fail-if-slower`` found."""
+    bound = percent(gate.bound)
+    seen = gate.smallest_seen
+    found = (
+        f"{len(gate.slower)} of {len(gate.looks)} results are slower by more than {bound} with "
+        "their whole 95 % interval."
+        if gate.slower
+        else f"None of {len(gate.looks)} results is slower by more than {bound} with its whole "
+        "95 % interval."
+    )
+    sees = (
+        f"To be found, a slow-down had to reach {percent(round(seen[0], 3))} where the interval is "
+        f"narrowest, {percent(round(seen[len(seen) // 2], 3))} in the middle, and "
+        f"{percent(round(seen[-1], 3))} where it is widest."
+    )
+    lacking = [f"Not looked at: {told}" for told in by_reason(gate.missing)]
+    rows = [
+        (look.row.other, look.what, f"{look.ratio:.3f} [{look.low:.3f}, {look.high:.3f}]")
+        for look in gate.slower
+    ]
+    head = ("Run", "Slower", f"Ratio to {gate.looks[0].row.reference} [95 %]")
+    return Section(
+        title=f"Slower by more than {bound}?",
+        sentences=(found, sees, *lacking),
+        table=Table(head=head, rows=tuple(rows)) if rows else None,
+        is_main=True,
+    )
+
+
+def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """(what, reason) pairs as a sentence a reason, with all that it holds for."""
+    grouped: dict[str, list[str]] = {}
+    for what, reason in pairs:
+        its = grouped.setdefault(reason, [])
+        if what not in its:
+            its.append(what)
+    return [
+        f"{', '.join(its[:12])}{f' and {len(its) - 12} more' if len(its) > 12 else ''}: {reason}."
+        for reason, its in grouped.items()
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

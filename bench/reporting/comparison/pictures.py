@@ -1,0 +1,289 @@
+"""The picture of a comparison: each tip's effect in each run, or over many machines."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.analysis.comparison import Run, order
+from bench.analysis.distribution import Distribution
+from bench.records.effects import Effect, EffectKind
+from bench.reporting import drawing
+from bench.reporting.comparison.machines import verdicts_text
+from bench.reporting.drawing import EDGE, LINE, WIDTH, Row
+from bench.reporting.model import label
+from bench.reporting.overview_picture import LINEAR_UP_TO, RATIO_TICKS, set_ticks
+from bench.reporting.units import NO_DATA, effect_text, estimate_text, percent
+
+LABELS_WIDTH = 2.6
+WORDS_WIDTH = 2.9
+PLOT_WIDTH = WIDTH - 2 * EDGE - LABELS_WIDTH - WORDS_WIDTH
+TICKS_HEIGHT = 0.6
+TITLE_SIZE = 13.0
+KEY_HEIGHT = 0.3
+
+LOOKS = (
+    ("o", drawing.BLUE),
+    ("s", drawing.ORANGE),
+    ("D", "#009E73"),
+    ("^", "#CC79A7"),
+    ("v", "#56B4E9"),
+    ("P", drawing.DARK),
+)
+"""Marker and colour of each run: told by its shape too."""
+
+_DIFFERENCE_TICKS = (-100, -30, -10, -5, -3, -1, 0, 1, 3, 5, 10, 30, 100)
+_GOLDEN = (math.sqrt(5) - 1) / 2
+"""Steps of this share fill a row evenly, and the same way each time."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """How effects of one kind are placed: ratios by logarithm, differences in margins."""
+
+    kind: EffectKind
+    linear_up_to: float
+    bound: float
+    ticks: dict[float, str]
+    says: str
+
+    @property
+    def most(self) -> float:
+        """Beyond this an interval or a dot is cut, and an arrow head says so."""
+        return 50 * self.linear_up_to
+
+    def position(self, effect: float, margin: float | None) -> float:
+        """Where ``effect`` lies, cut at :attr:`most`."""
+        exact = math.log(effect) if self.kind == "ratio" else effect / (margin or 1)
+        return min(max(exact, -self.most), self.most)
+
+
+def pairs_picture(runs: Sequence[Run]) -> Figure:
+    """Each tip's effect with its interval, a line a run, on one axis."""
+    ours = [
+        {row.tip: row for row in run.rows if row.is_primary and row.is_recommended} for run in runs
+    ]
+    tips = {row.tip: row for rows in reversed(ours) for row in rows.values()}
+    ordered = sorted(tips.values(), key=lambda row: order(row, row.variant))
+    parts = []
+    for axis in _axes_for([row.margin for row in ordered if row.effect_kind == "ratio"]):
+        rows, looks, effects = [], [], []
+        for first in ordered:
+            if first.effect_kind != axis.kind:
+                continue
+            its = [rows_of.get(first.tip) for rows_of in ours]
+            rows += _lines(runs, its)
+            looks += LOOKS[: len(runs)]
+            effects += its
+        if rows:
+            placed = drawing.stack(rows, pad=0.08)
+            parts.append((axis, placed, _drawing_of_runs(axis, placed, looks, effects)))
+    names = [f"{run.label} {run.facts.machine_name}" for run in runs]
+    footer = (
+        "Points: what each run recommends, on the tip's primary metric; lines: 95 % intervals over "
+        f"replicates. Runs: {', '.join(f'{run.label} {run.facts.run_id}' for run in runs)}."
+    )
+    return _figure("What each tip is worth", parts, footer, names, separated=len(runs))
+
+
+def machines_picture(found: Sequence[Distribution], runs: int) -> Figure:
+    """Each tip's effects over machines: a dot a machine, a box from quartile to quartile."""
+    headlines = [its for its in found if its.is_headline]
+    parts = []
+    for axis in _axes_for([None]):
+        its = [one for one in headlines if one.row.effect_kind == axis.kind]
+        if its:
+            placed = drawing.stack([_distribution_line(one) for one in its], pad=0.24)
+            parts.append((axis, placed, _drawing_of_machines(axis, placed, its)))
+    machines = max((one.row.machines for one in headlines), default=0)
+    footer = (
+        f"{runs:,} runs; a tip was measured on up to {machines:,} machines. A dot a machine, at "
+        "its measured effect; box: the middle half of them; line: the median."
+    )
+    return _figure("What each tip is worth, over machines", parts, footer, [], separated=1)
+
+
+def _axes_for(margins: Sequence[float | None]) -> Iterator[_Axis]:
+    """The axis of ratios and that of differences; no band where no margin is known."""
+    known = [margin for margin in margins if margin is not None]
+    band = f" Band: ±{percent(max(known))}." if known else ""
+    yield _Axis(
+        kind="ratio",
+        linear_up_to=LINEAR_UP_TO,
+        bound=math.log1p(max(known)) if known else 0.0,
+        ticks={math.log(tick): f"{tick:g}×" for tick in RATIO_TICKS},
+        says=f"variant / baseline; right is better.{band} Large effects are drawn closer together.",
+    )
+    yield _Axis(
+        kind="difference",
+        linear_up_to=3,
+        bound=1.0 if known else 0.0,
+        ticks={tick: f"{tick:+g}".replace("-", "−") if tick else "0" for tick in _DIFFERENCE_TICKS},
+        says="variant − baseline"
+        + (", in margins of the row; right is better. Band: ±1 margin." if known else ""),
+    )
+
+
+def _lines(runs: Sequence[Run], its: Sequence[Effect | None]) -> Iterator[Row]:
+    """A tip's rows, one a run."""
+    there = [row for row in its if row is not None]
+    names = {label(row) for row in there}
+    name = names.pop() if len(names) == 1 else there[0].tip
+    for place, (run, row) in enumerate(zip(runs, its, strict=True)):
+        named = drawing.wrap(name, LABELS_WIDTH - 0.1) if place == 0 else ""
+        if row is None or row.effect is None:
+            why = f"not in {run.label}" if row is None else f"{row.verdict}: {row.reason}"
+            told = f"{run.label}: {why if row is None or row.reason else row.verdict or NO_DATA}"
+            inside = drawing.wrap(told, PLOT_WIDTH - 0.2)
+            yield Row(label=named, inside=inside)
+            continue
+        own = "" if name == label(row) else f", {row.variant}"
+        words = drawing.wrap(f"{run.label} {effect_text(row)}{own}", WORDS_WIDTH - 0.1)
+        yield Row(label=named, words=words, effect=row)
+
+
+def _distribution_line(one: Distribution) -> Row:
+    row = one.row
+    name = row.tip if row.variant.startswith(("(", row.tip)) else f"{row.tip} ({row.variant})"
+    named = drawing.wrap(name, LABELS_WIDTH - 0.1)
+    if not one.effects:
+        told = f"no machine measured it: {verdicts_text(row) or NO_DATA}"
+        return Row(label=named, inside=drawing.wrap(told, PLOT_WIDTH - 0.2))
+    middle = estimate_text(
+        row.median, row.lower_quartile, row.upper_quartile, kind=row.effect_kind, unit=row.unit
+    )
+    words = "\n".join(
+        drawing.wrap(part, WORDS_WIDTH - 0.1) for part in (middle, verdicts_text(row))
+    )
+    return Row(label=named, words=words)
+
+
+def _drawing_of_runs(
+    axis: _Axis,
+    placed: Sequence[Row],
+    looks: Sequence[tuple[str, str]],
+    effects: Sequence[Effect | None],
+) -> Callable[[Axes], float]:
+    def draw(axes: Axes) -> float:
+        reach = 0.0
+        for row, (marker, colour), effect in zip(placed, looks, effects, strict=True):
+            if effect is None or effect.effect is None:
+                continue
+            point = axis.position(effect.effect, effect.margin)
+            ends = [point, point]
+            if effect.ci_low is not None and effect.ci_high is not None:
+                ends = [
+                    axis.position(end, effect.margin) for end in (effect.ci_low, effect.ci_high)
+                ]
+            axes.plot(ends, [row.center] * 2, color=colour, solid_capstyle="butt")
+            for end, head in zip(ends, "<>", strict=True):
+                if abs(end) == axis.most:
+                    axes.plot(end, row.center, head, color=colour, ms=4, clip_on=False)
+            axes.plot(point, row.center, marker, color=colour, ms=6, clip_on=False)
+            reach = max(reach, *map(abs, ends))
+        return reach
+
+    return draw
+
+
+def _drawing_of_machines(
+    axis: _Axis, placed: Sequence[Row], found: Sequence[Distribution]
+) -> Callable[[Axes], float]:
+    def draw(axes: Axes) -> float:
+        reach = 0.0
+        for row, one in zip(placed, found, strict=True):
+            quartiles = (one.row.lower_quartile, one.row.median, one.row.upper_quartile)
+            lower, middle, upper = (
+                0.0 if quartile is None else axis.position(quartile, None) for quartile in quartiles
+            )
+            if not one.effects:
+                continue
+            room = row.height - 0.1
+            places = [axis.position(effect, None) for effect in one.effects]
+            heights = [
+                row.center + room * ((number * _GOLDEN) % 1 - 0.5) for number in range(len(places))
+            ]
+            # As pixels: twenty thousand circles would make the SVG too large to open.
+            axes.plot(
+                places, heights, "o", color=drawing.SKY, ms=2.5, mew=0, alpha=0.6, rasterized=True
+            )
+            axes.barh(
+                row.center, upper - lower, 0.55 * row.height, left=lower,
+                fc="none", ec=drawing.DARK, lw=1.0, zorder=3,
+            )  # fmt: skip
+            axes.plot(
+                [middle] * 2, [row.center - room / 2, row.center + room / 2],
+                color=drawing.ORANGE, lw=2.0, zorder=4,
+            )  # fmt: skip
+            reach = max(reach, *map(abs, places))
+        return reach
+
+    return draw
+
+
+_Part = tuple[_Axis, list[Row], Callable[[Axes], float]]
+
+
+def _figure(
+    title: str, parts: Sequence[_Part], footer: str, names: Sequence[str], *, separated: int
+) -> Figure:
+    """Title, key, the axes one below another, footer; a faint line after ``separated`` rows."""
+    full = WIDTH - 2 * EDGE
+    footer = drawing.wrap(footer, full)
+    key = _key_lines(names, full)
+    header = EDGE + 0.4 + len(key) * KEY_HEIGHT
+    drawn = sum(drawing.total_height(rows) + TICKS_HEIGHT + EDGE for _, rows, _ in parts)
+    figure = drawing.new_figure(header + drawn + drawing.line_count(footer) * LINE + EDGE)
+    drawing.write_text(figure, EDGE, title, size=TITLE_SIZE, weight="bold")
+    for number, line in enumerate(key):
+        _write_key(figure, EDGE + 0.4 + number * KEY_HEIGHT, line)
+    top = header
+    for axis, rows, draw in parts:
+        tall = drawing.total_height(rows)
+        axes = drawing.inches_axes(figure, EDGE + LABELS_WIDTH, top, PLOT_WIDTH, tall)
+        drawing.write_rows(axes, rows)
+        axes.set_xscale("asinh", linear_width=axis.linear_up_to)
+        if axis.bound:
+            axes.axvspan(-axis.bound, axis.bound, color=drawing.BAND, lw=0)
+        axes.axvline(0, color=drawing.GREY, lw=0.8)
+        reach = max(draw(axes), 2 * axis.bound, 0.5 * axis.linear_up_to)
+        axes.set_xlim(-1.15 * reach, 1.15 * reach)
+        set_ticks(axes, axis.ticks)
+        axes.set_xlabel(drawing.wrap(axis.says, PLOT_WIDTH + WORDS_WIDTH - 0.2))
+        for row in rows[separated::separated]:
+            axes.axhline(row.center - row.height / 2, color="#E6E6E6", lw=0.8)
+        top += tall + TICKS_HEIGHT + EDGE
+    drawing.write_text(figure, top, footer, color=drawing.FAINT)
+    return figure
+
+
+_Key = list[tuple[float, str, tuple[str, str]]]
+
+
+def _key_lines(names: Sequence[str], inches: float) -> list[_Key]:
+    """Which marker is which run: place, name and look, in as many lines as they need."""
+    lines: list[_Key] = []
+    left = 0.0
+    for name, look in zip(names, LOOKS, strict=False):
+        shown = drawing.wrap(name, inches - 0.4).split("\n")[0]
+        width = 0.25 + drawing.text_width(shown) + 0.25
+        if not lines or left + width > inches:
+            lines.append([])
+            left = 0.0
+        lines[-1].append((left, shown, look))
+        left += width
+    return lines
+
+
+def _write_key(figure: Figure, top: float, line: _Key) -> None:
+    axes = drawing.inches_axes(figure, EDGE, top, WIDTH - 2 * EDGE, KEY_HEIGHT)
+    axes.set_xlim(0, WIDTH - 2 * EDGE)
+    axes.set_ylim(0, 1)
+    axes.set_axis_off()
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for left, name, (marker, colour) in line:
+        axes.plot(left + 0.1, 0.5, marker, color=colour, ms=6)
+        axes.text(left + 0.25, 0.5, name, va="center")
