@@ -36,7 +36,7 @@ from bench.workloads.known import LOADER_WORKERS, decoding, loading, training
 from bench.workloads.work import Context
 
 PACE = Pace(blocks=6, turn_seconds=0.05, warm_up_seconds=0.05)
-REPLICATES = 8
+REPLICATES = 6
 OVERHEAD_BLOCKS = 20
 """Starting a bare loop takes seconds, so more turns of it cost little. Two processes that run the
 same step differ by 3 %, though, so that only more replicates narrow the interval."""
