@@ -64,6 +64,6 @@ def test_an_arm_that_cannot_be_stopped_fails_alone(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as stubborn:
             stubborn.setattr(tree, "PATIENCE_SECONDS", 0.05)
             stubborn.setattr(tree, "_stands_still", lambda pid: False)
-            with pytest.raises(ArmFailed, match="did not stop within .*; the arm was killed"):
+            with pytest.raises(ArmFailed, match=r"did not stop within .*; the arm was killed"):
                 arm.ask(Call(function=abs, arguments=(-1,)))
         assert other.ask(Call(function=abs, arguments=(-1,))) == 1
