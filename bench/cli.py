@@ -183,10 +183,11 @@ def compare(
     ] = None,
 ) -> None:
     """Compare runs, of one machine or of thousands: where do the effects themselves differ?"""
-    from bench import comparing, live
+    from bench import comparing
+    from bench.reporting import screen
 
     raise typer.Exit(
-        comparing.compare_runs(runs, out=out, slower=fail_if_slower, console=live.console())
+        comparing.compare_runs(runs, out=out, slower=fail_if_slower, console=screen.console())
     )
 
 

@@ -28,7 +28,7 @@ from bench.analysis.gate import gate
 from bench.analysis.intervals import Estimate, combined_interval, student_interval
 from bench.comparing import compare_runs, parse_bound, read_runs
 from bench.errors import UserError
-from bench.records.compared import ComparedEffect, EffectDistribution
+from bench.records.compared import ChangeVerdict, ComparedEffect, EffectDistribution
 from bench.records.effects import Effect, write_effects
 from bench.reporting import drawing
 from bench.reporting.comparison.markdown import markdown
@@ -78,7 +78,7 @@ class TestChange:
         ("there", "verdict"), [(1.10, "larger"), (1 / 1.10, "smaller"), (1.01, "no difference")]
     )
     def test_planted_change_is_found_and_one_of_1_percent_is_no_difference(
-        self, there: float, verdict: str
+        self, there: float, verdict: ChangeVerdict
     ) -> None:
         rows = [
             headline(

@@ -5,7 +5,7 @@ import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from bench.analysis.comparison import Run, estimate, from_scale, on_scale, order
 from bench.analysis.intervals import combined_interval, student_interval
@@ -80,12 +80,13 @@ def _distribution(
     rows: Sequence[Effect], variant: str, baseline: str, *, is_headline: bool
 ) -> Distribution:
     machines: dict[str, list[Effect]] = {}
-    for row in rows:
-        machines.setdefault(row.machine_id, []).append(row)
-    found = [_on_machine(its) for _, its in sorted(machines.items())]
+    for its in rows:
+        machines.setdefault(its.machine_id, []).append(its)
+    found = [_on_machine(machines[name]) for name in sorted(machines)]
     first = rows[0]
     counts = Counter(machine.verdict for machine in found)
-    row = EffectDistribution(
+    numbers: dict[str, Any] = {counted(verdict): counts[verdict] for verdict in get_args(Verdict)}
+    empty = EffectDistribution(
         section=first.section,
         tip=first.tip,
         workload=first.workload,
@@ -93,14 +94,14 @@ def _distribution(
         baseline=baseline or None,
         metric=first.metric,
         unit=first.unit,
-        is_primary=all(row.is_primary for row in rows),
-        is_baseline=all(row.is_baseline for row in rows),
-        is_recommended=all(row.is_recommended for row in rows),
+        is_primary=all(its.is_primary for its in rows),
+        is_baseline=all(its.is_baseline for its in rows),
+        is_recommended=all(its.is_recommended for its in rows),
         effect_kind=first.effect_kind,
         machines=sum(machine.mean is not None for machine in found),
-        **{counted(verdict): counts[verdict] for verdict in get_args(Verdict)},
+        **numbers,
     )
-    row = _with_spread(row, [machine.mean for machine in found if machine.mean is not None])
+    row = _with_spread(empty, [machine.mean for machine in found if machine.mean is not None])
     row = _with_typical(row, found)
     effects = (
         from_scale(row.effect_kind, machine.mean) for machine in found if machine.mean is not None

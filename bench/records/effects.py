@@ -142,11 +142,16 @@ def read_effects(path: Path) -> list[Effect]:
                 f"stands on line {first} already: the run is there twice.",
                 "Remove one of the two copies.",
             )
-        first, told = facts.setdefault(row.run_id, (line, _facts(row)))
-        for column, one, other in zip(RUN_COLUMNS, told, _facts(row), strict=True):
-            if one != other:
-                expected = f"{one!r} as on line {first}, since both rows are of run {row.run_id}"
-                refuse(path, line, column, other, expected)
+        own = _facts(row)
+        first, told = facts.setdefault(row.run_id, (line, own))
+        if own != told:
+            column, one, other = next(
+                (column, one, other)
+                for column, one, other in zip(RUN_COLUMNS, told, own, strict=True)
+                if one != other
+            )
+            expected = f"{one!r} as on line {first}, since both rows are of run {row.run_id}"
+            refuse(path, line, column, other, expected)
         effects.append(row)
     if not effects:
         raise UserError(

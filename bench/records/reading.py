@@ -9,7 +9,7 @@ import dataclasses
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,15 +50,16 @@ def read_rows(
     columns = [
         (place, name, parser(kinds[name])) for place, name in enumerate(names) if name in kinds
     ]
-    for line, cells in rows:
-        try:
-            yield line, {name: parse(cells[place]) for place, name, parse in columns}
-        except ValueError:
-            for place, name, parse in columns:
-                try:
-                    parse(cells[place])
-                except ValueError as error:
-                    refuse(path, line, name, cells[place], str(error))
+    try:
+        values = [
+            _column([cells[place] for _, cells in rows], parse) for place, _, parse in columns
+        ]
+    except ValueError:
+        _refuse_first(path, rows, columns)
+        raise
+    known = [name for _, name, _ in columns]
+    for (line, _), row in zip(rows, zip(*values, strict=True), strict=True):
+        yield line, dict(zip(known, row, strict=True))
 
 
 def refuse(path: Path, line: int, column: str, found: object, expected: str) -> NoReturn:
@@ -78,6 +79,26 @@ def finished(content: bytes) -> bytes:
     while end and content.count(b'"', 0, end) % 2:
         end = content.rfind(b"\n", 0, end - 1) + 1
     return content[:end]
+
+
+def _column(cells: Sequence[str], parse: Callable[[str], Any]) -> list[Any]:
+    """The values of one column; most hold few different ones, each parsed once."""
+    values = {cell: parse(cell) for cell in set(cells)}
+    return [values[cell] for cell in cells]
+
+
+def _refuse_first(
+    path: Path,
+    rows: Sequence[tuple[int, list[str]]],
+    columns: Sequence[tuple[int, str, Callable[[str], Any]]],
+) -> None:
+    """Raise the UserError for the first cell that cannot be parsed."""
+    for line, cells in rows:
+        for place, name, parse in columns:
+            try:
+                parse(cells[place])
+            except ValueError as error:
+                refuse(path, line, name, cells[place], str(error))
 
 
 def _content(path: Path, *, is_growing: bool) -> str:

@@ -44,13 +44,12 @@ def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = Tr
     false leaves a difference's unit out, where the value beside it has it; ``with_interval`` false
     leaves the interval out, with the decimals that it calls for.
     """
-    unit = row.unit if with_unit else ""
     return estimate_text(
         row.effect,
         row.ci_low,
         row.ci_high,
         kind=row.effect_kind,
-        unit=unit,
+        unit=row.unit if with_unit else "",
         with_interval=with_interval,
     )
 

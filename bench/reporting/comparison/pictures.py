@@ -69,7 +69,9 @@ def pairs_picture(runs: Sequence[Run]) -> Figure:
     ordered = sorted(tips.values(), key=lambda row: order(row, row.variant))
     parts = []
     for axis in _axes_for([row.margin for row in ordered if row.effect_kind == "ratio"]):
-        rows, looks, effects = [], [], []
+        rows: list[Row] = []
+        looks: list[tuple[str, str]] = []
+        effects: list[Effect | None] = []
         for first in ordered:
             if first.effect_kind != axis.kind:
                 continue
