@@ -340,6 +340,12 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     machine_info.pop("node", None)
 
 
+def pytest_benchmark_update_commit_info(commit_info: dict[str, Any]) -> None:
+    """Take out the names of the checkout's folder and branch, which are the user's own."""
+    for name in ("project", "branch"):
+        commit_info.pop(name, None)
+
+
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
     """Keep ``benchmark.json`` in the run folder too when the user asked for it elsewhere."""
     runner = config.stash.get(_RUNNER, None)

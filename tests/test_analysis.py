@@ -272,6 +272,30 @@ class TestStatuses:
         assert found.verdict == "inconclusive"
         assert "not above zero" in (found.reason or "")
 
+    def test_a_reading_that_a_variant_does_not_have_gives_it_no_row(self) -> None:
+        build = Metric(
+            name="build_seconds",
+            unit="s",
+            column="build_seconds",
+            aggregate="once",
+            higher_is_better=False,
+        )
+        plan = make_plan(make_tip("t", "loader", "workers", "copy", metrics=(RATE, build)))
+        turns = [
+            dataclasses.replace(turn, build_seconds=2.5 if turn.variant == "copy" else None)
+            for turn in make_turns(make_plan(make_tip("t", "loader", "workers", "copy")))
+        ]
+        found = analysed(plan, turns)
+        assert [(row.variant, row.metric) for row in found] == [
+            ("loader", RATE.name),
+            ("workers", RATE.name),
+            ("copy", RATE.name),
+            ("copy", "build_seconds"),
+        ]
+        assert found[-1].value == 2.5
+        assert found[-1].effect is None
+        assert found[-1].reason == "nothing to compare with: the baseline has no build_seconds"
+
     def test_fewer_replicates_by_plan_make_a_variant_exploratory(self) -> None:
         plan = make_plan(make_tip("t", "a", "b", "c", "d", exploratory=("d",)), other_replicates=3)
         assert [row.is_exploratory for row in analysed(plan, make_turns(plan))] == [

@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from bench.engine import clock, keeper, tree
 from bench.engine.arm import Build, Call, Run, WarmedUp, WarmUp
 from bench.engine.processes import ArmFailed, Processes
 from bench.engine.replicate import Bench, measure, samples_a_turn
+from bench.records import machine
 from bench.records.measurements import Turn
 
 
@@ -62,6 +65,30 @@ def test_the_order_of_turns_is_random_and_follows_the_seed(made: tuple[Bench, li
         orders.append([turn.variant for turn in turns])
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
+
+
+def test_a_row_holds_when_its_turn_ended_in_utc_with_milliseconds(
+    made: tuple[Bench, list[Turn]],
+) -> None:
+    the_bench, turns = made
+    planted = tip(variant("plain"), variant("treated"))
+    measure(the_bench, group(planted), 0, planted.variants)
+    ended = [turn.ended_at or "" for turn in turns]
+    assert ended == sorted(ended)
+    assert {datetime.fromisoformat(text).utcoffset() for text in ended} == {timedelta(0)}
+    assert {len(text) for text in ended} == {len("2026-01-31T12:00:00.000+00:00")}
+
+
+def test_what_a_killed_arm_leaves_in_its_temporary_folder_goes_with_the_run() -> None:
+    with Processes(preload=[]) as processes:
+        for fresh in (False, True):
+            arm = processes.start(cores=machine.core_ids(), threads=None, fresh=fresh)
+            path = Path(arm.ask(Call(function=tempfile.mkdtemp, arguments=())))
+            assert path.parent == processes.scratch
+            os.kill(arm.pid, signal.SIGKILL)
+            processes.end(arm)
+            assert path.exists()
+    assert not path.exists()
 
 
 def test_pinned_arms_share_a_core_and_the_next_replicate_takes_another(

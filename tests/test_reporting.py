@@ -9,6 +9,7 @@ import sys
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ from bench.records.measurements import MeasurementWriter, Turn
 from bench.records.plan import Plan, write_plan
 from bench.records.run_folder import RunFolder
 from bench.reporting import drawing, model
+from bench.reporting.course_picture import course_picture
 from bench.reporting.html import BAND, html, skipped, strip
 from bench.reporting.markdown import code, markdown, text
 from bench.reporting.overview_picture import overview_picture
@@ -47,6 +49,7 @@ from bench.reporting.tip_picture import tip_picture
 from bench.reporting.units import effect_text, number, price_text, quantity
 from bench.tips.tip import HOST_MEMORY
 
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NASTY = "<script>alert(1)</script> $\\foo$ 解码器 | `x` *y* " + "z" * 200
 
 
@@ -98,7 +101,7 @@ class TestWrite:
         reporting.write(tmp_path, plan, make_environment(), measured, rows)
         names = [
             f"{name}.{kind}"
-            for name in ("num_workers", "overview", "pin_memory")
+            for name in ("num_workers", "overview", "pin_memory", "course")
             for kind in ("png", "svg")
         ]
         assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
@@ -190,10 +193,91 @@ class TestPictures:
             if turn.status == "ok" and (turn.replicate or 0) < replicates
         ]
         report = report_of(plan, as_read(turns) if turns else no_measurements())
+        self.check_all(report)
+
+    def check_all(self, report: model.Report) -> None:
         with drawing.style():
             self.check(overview_picture(report))
+            self.check(course_picture(report))
             for tip in report.tips:
-                self.check(tip_picture(tip, report))
+                if not tip.tip.is_check:
+                    self.check(tip_picture(tip, report))
+
+    @pytest.mark.parametrize("replicates", [1, 5])
+    def test_texts_are_apart_at_the_extremes(self, replicates: int) -> None:
+        """Twelve variants, huge and tiny effects, values below zero, long names everywhere."""
+        many = [f"variant number {number} of twelve" for number in range(12)]
+        plan = make_plan(
+            make_tip("w" * 200, *many, metrics=(RATE, HOST_MEMORY)),
+            make_tip("huge", "a", "b", "c"),
+            make_tip("tiny", "n=1", "n=2", "n=30000000"),
+            make_tip("equal", "a", "b", metrics=(ACCURACY,)),
+            make_tip("below_zero", "a", "b", metrics=(BYTES_A_BYTE, RATE)),
+            make_tip("none", *many, reasons=dict.fromkeys(many, NASTY)),
+            make_tip("aa", "first", "second", section="A/A"),
+        )
+        effects_of = {"huge": 40.0, "tiny": 0.002, "equal": 0.0, "below_zero": -30.0}
+        turns = make_turns(
+            plan,
+            lambda tip, *_: effects_of.get(tip, 1.0),
+            replicates=replicates,
+            replicate_noise=1.5,
+        )
+        turns = [
+            dataclasses.replace(
+                turn,
+                ended_at=(START + timedelta(seconds=number)).isoformat(),
+                foreign_cpu_percent=number % 300,
+                gpu_temperature_celsius=-40.0 + number % 3,
+                gpu_sm_clock_mhz=1_980,
+                gpu_power_watts=1e3 * (number % 2),
+                flags=NASTY if number % 5 else "the GPU was throttled; other processes",
+            )
+            for number, turn in enumerate(turns)
+        ]
+        environment = make_environment() | {"machine_name": "machine-" * 30, "cpu_model": NASTY}
+        measured = as_read(turns)
+        rows = effects(measured, plan, environment)
+        self.check_all(model.build(plan, environment, measured, rows))
+
+    def test_a_run_of_checks_alone_has_pictures(self) -> None:
+        check = make_tip("environment", NASTY, "b", workloads=(), section="Environment")
+        report = report_of(make_plan(check), no_measurements())
+        self.check_all(report)
+        with drawing.style():
+            told = [told for told, _ in self.texts(course_picture(report))]
+        assert {"no turn was measured", "no turn was flagged", "no data"} <= set(told)
+
+    def test_an_interval_that_is_cut_says_so(self) -> None:
+        plan = make_plan(make_tip("t", "a", "b"))
+        report = report_of(plan, as_read(make_turns(plan, replicates=2, replicate_noise=1.0)))
+        with drawing.style():
+            (axes,) = tip_picture(report.tips[0], report).axes
+        assert ">" in {line.get_marker() for line in axes.lines}
+        assert max(np.max(line.get_xdata()) for line in axes.lines) <= axes.get_xlim()[1]
+
+    def test_the_margin_is_drawn_around_the_baseline_of_a_variants_own_replicates(self) -> None:
+        plan = make_plan(make_tip("t", "a", "b", "c"), other_replicates=3)
+        turns = [
+            # The baseline is twice as fast in the replicates that c does not have.
+            dataclasses.replace(
+                turn, seconds=(turn.seconds or 0) / (1 + (turn.replicate or 0) // 3)
+            )
+            for turn in make_turns(plan)
+            if turn.variant != "c" or (turn.replicate or 0) < 3
+        ]
+        report = report_of(plan, as_read(turns))
+        baseline, _, fewer = report.tips[0].rows
+        assert fewer.effect == pytest.approx(1)
+        with drawing.style():
+            (axes,) = tip_picture(report.tips[0], report).axes
+        (band,) = axes.collections
+        (path,) = band.get_paths()
+        ends = np.asarray(path.vertices)[:, 0]
+        assert baseline.value is not None
+        for base in (500.0, baseline.value):
+            for edge in (base / 1.03, base * 1.03):
+                assert np.isclose(ends, edge).any()
 
     def test_what_has_no_data_is_said_and_never_drawn_as_zero(self) -> None:
         plan = make_plan(
@@ -211,7 +295,7 @@ class TestPictures:
         assert "4\nno data" in told
         assert any("n=4: not measurable here: no cores" in part for part in told)
         (axes,) = bars.axes
-        assert len(axes.patches) == 2  # the margin's band and one bar
+        assert len(axes.patches) == 1  # one bar
         assert any("not measurable here: needs CUDA" in told for told, _ in self.texts(bars))
 
     def test_overview_tells_every_tip_and_keeps_differences_apart(self) -> None:
@@ -275,12 +359,20 @@ class TestMarkdown:
         assert "ids: `0, 1`" in told
 
     def test_command_repeats_the_run(self) -> None:
-        options = {"budget_seconds": 480.0, "own_images": True, "storage_places": 2}
+        options = {
+            "budget_seconds": 480.0,
+            "own_images": True,
+            "own_model": True,
+            "storage_places": 2,
+            "nnodes": 3,
+        }
         assert model.command(make_plan(make_tip("a"), make_tip("b"), options=options)) == (
             "python -m bench run --profile quick --tips a,b --seed 1 --margin 0.03 "
-            "--budget 480s --data DIR --storage PATH --storage PATH"
+            "--budget 480s --data DIR --storage PATH --storage PATH --model small_cnn "
+            "--image-size 224 --batch-size 16 --device cpu --nnodes 3 --rdzv-endpoint HOST:PORT"
         )
-        assert "--data" not in model.command(make_plan())
+        told = model.command(make_plan())
+        assert not {"--data", "--model", "--nnodes"} & set(told.split())
 
 
 class TestSentences:

@@ -24,7 +24,7 @@ from bench.analysis.verdicts import (
     scaled_margin,
 )
 from bench.records.effects import Effect
-from bench.records.measurements import CHECK
+from bench.records.measurements import CHECK, READINGS
 from bench.records.plan import Metric, Plan, PlannedTip, PlannedVariant, PlannedWorkload
 
 _ANSWER = Metric(name="verdict", unit="", column="verdict", aggregate="once")
@@ -35,9 +35,9 @@ def effects(measurements: pd.DataFrame, plan: Plan, environment: Mapping[str, An
     """The rows of ``effects.csv``, in the plan's order.
 
     Every planned (tip, workload, variant) has a row for the workload's main metric, whatever
-    happened to it, and rows for the other metrics where it was measured; a check has a row a
-    question. ``environment`` names the machine by the keys of :class:`Effect`; ``machine_id`` and
-    ``machine_name`` must be there.
+    happened to it, and rows for the other metrics where it was measured and has them; a check has
+    a row a question. ``environment`` names the machine by the keys of :class:`Effect`;
+    ``machine_id`` and ``machine_name`` must be there.
     """
     return [
         row
@@ -132,6 +132,11 @@ def _workload_effects(
     turns = workload_turns(measurements, tip.id, workload)
     without = unmeasured(measurements, tip, workload)
     no_baseline = without.get(tip.baseline.name)
+
+    def lacks(variant: PlannedVariant, metric: Metric) -> bool:
+        is_main = metric == workload.metrics[0]
+        return not is_main and _has_no_such_reading(turns, metric, variant.name, plan)
+
     for variant in tip.variants:
         for metric in workload.metrics:
             empty = _empty_row(plan, environment, tip, workload, variant, metric)
@@ -139,6 +144,8 @@ def _workload_effects(
                 verdict, reason = without[variant.name]
                 yield dataclasses.replace(empty, verdict=verdict, reason=reason)
                 break
+            if lacks(variant, metric):
+                continue
             if variant.is_baseline:
                 yield _alone(empty, turns, metric, plan)
             elif no_baseline is not None:
@@ -146,6 +153,12 @@ def _workload_effects(
                     _alone(empty, turns, metric, plan),
                     verdict="inconclusive",
                     reason=f"nothing to compare with, the baseline: {no_baseline[0]}",
+                )
+            elif lacks(tip.baseline, metric):
+                yield dataclasses.replace(
+                    _alone(empty, turns, metric, plan),
+                    verdict="inconclusive",
+                    reason=f"nothing to compare with: the baseline has no {metric.name}",
                 )
             else:
                 yield _against_baseline(empty, turns, metric, plan, tip.baseline.name)
@@ -273,6 +286,18 @@ def _too_few(row: Effect, plan: Plan) -> str:
     return (
         f"{row.replicates} of {max(planned, FEWEST_REPLICATES)} replicates measured; "
         f"a verdict needs at least {FEWEST_REPLICATES}"
+    )
+
+
+def _has_no_such_reading(turns: WorkloadTurns, metric: Metric, variant: str, plan: Plan) -> bool:
+    """Whether the metric is a reading of the tip's own that this variant's work does not have.
+
+    A copy that is built ahead has its seconds to build, a loader has none: not a failure.
+    """
+    return (
+        metric.column in READINGS
+        and bool(finished_blocks(turns, [variant], plan.blocks))
+        and not replicate_values(turns, metric, [variant], plan.blocks).replicates
     )
 
 

@@ -60,15 +60,19 @@ def turn_spread(measurements: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"turns": rates.size(), "spread": spread}).reset_index()
 
 
-def flagged_turns(measurements: pd.DataFrame) -> pd.DataFrame:
-    """How many turns of each tip were flagged, and with what: columns tip, flag, turns.
+def flags(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The flagged rows, with what was flagged in the column flag.
 
-    A turn with two flags, written with a comma or a semicolon between them, counts for both.
+    A turn with two flags, written with a comma or a semicolon between them, has two rows.
     """
     flagged = measurements[measurements["flags"].fillna("") != ""]
-    flags = flagged.assign(flag=flagged["flags"].str.split(r"\s*[;,]\s*", regex=True))
-    exploded = flags.explode("flag")
-    counted = exploded.groupby(["tip", "flag"], sort=False).size()
+    split = flagged.assign(flag=flagged["flags"].str.split(r"\s*[;,]\s*", regex=True))
+    return split.explode("flag")
+
+
+def flagged_turns(measurements: pd.DataFrame) -> pd.DataFrame:
+    """How many turns of each tip were flagged, and with what: columns tip, flag, turns."""
+    counted = flags(measurements).groupby(["tip", "flag"], sort=False).size()
     return counted.rename("turns").reset_index()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from bench.engine import clock
 from bench.engine.arm import Call
 from bench.engine.processes import ArmFailed
 from bench.engine.replicate import Bench
@@ -55,5 +56,6 @@ def answer_row(bench: Bench, tip: Tip, variant: Variant, **columns: object) -> T
         workload=CHECK,
         variant=variant.name,
         is_baseline=False,
+        ended_at=clock.date(),
         **columns,  # type: ignore[arg-type]
     )

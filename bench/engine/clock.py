@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,6 +30,11 @@ def stopwatch(call: Callable[[], None]) -> float:
 def now() -> float:
     """Seconds of a clock that only goes forward: for budgets and time-outs, never for work."""
     return time.monotonic()
+
+
+def date() -> str:
+    """The date and time of day, UTC, ISO 8601 with milliseconds: for records, never for work."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _synchronizer(device: str) -> Callable[[], None]:

@@ -155,7 +155,7 @@ class Processes:
         self.living: list[Arm] = []
 
     def __enter__(self) -> "Processes":
-        self.scratch = Path(tempfile.mkdtemp(prefix="torch-tips-bench-"))
+        self.scratch = Path(tempfile.mkdtemp(prefix="bench-"))
         reading, self._lifeline = os.pipe()
         self._keeper = subprocess.Popen(
             [sys.executable, "-m", "bench.engine.keeper", str(reading), self._token, self.scratch],
@@ -269,7 +269,7 @@ class Processes:
                 ],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=_environment({keeper.TOKEN: self._token}),
+                env=self._environment_of_arms({}),
                 stdin=subprocess.DEVNULL,
             )
 
@@ -308,10 +308,15 @@ class Processes:
             [sys.executable, "-m", "bench.engine.arm", str(descriptor)],
             pass_fds=[descriptor],
             start_new_session=True,
-            env=_environment({**environment, keeper.TOKEN: self._token}),
+            env=self._environment_of_arms(environment),
             stdin=subprocess.DEVNULL,
         )
         return process.pid, process.wait
+
+    def _environment_of_arms(self, added: Mapping[str, str]) -> dict[str, str]:
+        """Marks them for the keeper; what a killed one leaves in TMPDIR goes with the run."""
+        own = {keeper.TOKEN: self._token, "TMPDIR": str(self.scratch)}
+        return _environment({**added, **own})
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:

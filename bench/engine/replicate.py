@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.engine import monitors
+from bench.engine import clock, monitors
 from bench.engine.arm import Build, Ran, Run, WarmedUp, WarmUp
 from bench.engine.monitors import Monitor
 from bench.engine.nvml import Gpu
@@ -373,5 +373,6 @@ def _row(bench: Bench, group: Group, variant: Variant, **columns: Any) -> Turn:
         workload=group.workload.name,
         variant=variant.name,
         is_baseline=variant.name == group.tip.baseline.name,
+        ended_at=clock.date(),
         **columns,
     )

@@ -1,11 +1,13 @@
 """``measurements.csv``: one row a turn, appended and flushed as it happens."""
 
+import csv
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from bench.errors import UserError
 from bench.records.cells import csv_line, to_cell
 from bench.records.reading import finished, read_rows
 
@@ -26,8 +28,9 @@ class Turn:
 
     A value that is not known is None here and empty in the file, never 0. A row without a
     ``block`` is not a timed turn: it holds a memory reading, a check's ``verdict``, or the reason
-    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. Fields from
-    ``payload_bytes`` on are a tip's own readings.
+    why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. ``ended_at``
+    is when the turn ended, in UTC as ISO 8601 with milliseconds; runs of older versions have no
+    such column. Fields from ``payload_bytes`` on are a tip's own readings.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -40,6 +43,7 @@ class Turn:
     replicate: int | None = None
     block: int | None = None
     position: int | None = None
+    ended_at: str | None = None
     steps: int | None = None
     samples: int | None = None
     seconds: float | None = None
@@ -66,7 +70,6 @@ class Turn:
     verdict: Literal["pass", "warn", "fail"] | None = None
     payload_bytes: int | None = None
     peak_bytes_per_data_byte: float | None = None
-    host_to_device_bytes_per_second: float | None = None
     build_seconds: float | None = None
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
@@ -97,12 +100,17 @@ _MAY_LACK = tuple(name for name in COLUMNS if name not in _NEEDED)
 
 
 class MeasurementWriter:
-    """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts."""
+    """Appends turns to ``measurements.csv``; each row is on disk before the next turn starts.
+
+    Raises UserError for a file that another version of the suite began: its columns are others.
+    """
 
     def __init__(self, path: Path) -> None:
         if path.exists():
             _end_cut_line(path)
         is_new = not path.exists() or path.stat().st_size == 0
+        if not is_new:
+            _refuse_other_columns(path)
         self._file: TextIO = path.open("a", encoding="utf-8", newline="")
         if is_new:
             self._file.write(csv_line(COLUMNS))
@@ -154,6 +162,19 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     unknown = dict.fromkeys(_MAY_LACK)
     rows = read_rows(path, Turn, schema_version=SCHEMA_VERSION, optional=_MAY_LACK, is_growing=True)
     return (unknown | values for _, values in rows)
+
+
+def _refuse_other_columns(path: Path) -> None:
+    """Raise UserError unless the file's head is just the columns that are appended here."""
+    with path.open(encoding="utf-8", newline="") as file:
+        found = next(csv.reader(file), [])
+    if found != list(COLUMNS):
+        others = sorted(set(found) ^ set(COLUMNS)) or ["their order"]
+        raise UserError(
+            f"{path} was begun by another version of the suite: its columns differ "
+            f"({', '.join(others)}).",
+            "Go on with it in that version, or start a new run.",
+        )
 
 
 def _end_cut_line(path: Path) -> None:

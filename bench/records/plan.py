@@ -66,8 +66,6 @@ class PlannedWorkload:
 
     name: str
     metrics: tuple[Metric, ...]
-    seconds_a_replicate: float | None = None
-    """Expected time of one replicate of all its arms."""
     reason: str | None = None
     """Why it is not measurable here, if it isn't, whatever the variant."""
     blocks: int | None = None
@@ -167,7 +165,7 @@ def read_plan(path: Path) -> Plan:
                 "Use the version of the suite that wrote it.",
             )
         tips = tuple(_tip(tip) for tip in content.pop("tips"))
-        return Plan(**content, tips=tips)
+        return Plan(**_known(Plan, content), tips=tips)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not a run's plan ({error}).", "Give a run folder that holds plan.json."
@@ -175,11 +173,20 @@ def read_plan(path: Path) -> Plan:
 
 
 def _tip(content: dict[str, Any]) -> PlannedTip:
-    variants = tuple(PlannedVariant(**variant) for variant in content.pop("variants"))
+    variants = tuple(
+        PlannedVariant(**_known(PlannedVariant, variant)) for variant in content.pop("variants")
+    )
     workloads = tuple(
         PlannedWorkload(
-            metrics=tuple(Metric(**metric) for metric in workload.pop("metrics")), **workload
+            metrics=tuple(Metric(**_known(Metric, metric)) for metric in workload.pop("metrics")),
+            **_known(PlannedWorkload, workload),
         )
         for workload in content.pop("workloads")
     )
-    return PlannedTip(**content, variants=variants, workloads=workloads)
+    return PlannedTip(**_known(PlannedTip, content), variants=variants, workloads=workloads)
+
+
+def _known(record: type, content: dict[str, Any]) -> dict[str, Any]:
+    """The fields of ``record``: plans of other versions may hold more."""
+    names = {field.name for field in dataclasses.fields(record)}
+    return {name: value for name, value in content.items() if name in names}

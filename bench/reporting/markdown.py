@@ -26,7 +26,7 @@ def markdown(report: Report) -> str:
         _verdicts(report),
         *(part for section in SECTIONS for part in _section(section, report)),
         *_left_out(report),
-        *_flags(report),
+        *_course(report),
         "## Method and limits",
         *map(text, method(report)),
         "## How to reproduce",
@@ -157,6 +157,7 @@ def _measured(tip: TipReport) -> Iterator[str]:
         "Verdict",
         "Margin",
         "Turn spread",
+        "Reason",
     )
     spread = {(workload, variant): share for workload, variant, share in tip.turn_spread}
     mains = {(workload.name, workload.metrics[0].name) for workload in plan.workloads}
@@ -169,6 +170,7 @@ def _measured(tip: TipReport) -> Iterator[str]:
                 percent(round(spread[row.workload, row.variant], 2))
                 if (row.workload, row.variant) in spread and (row.workload, row.metric) in mains
                 else "",
+                text(row.reason or ""),
             )
             for row in tip.rows
         ),
@@ -206,10 +208,14 @@ def _left_out(report: Report) -> Iterator[str]:
         )
 
 
-def _flags(report: Report) -> Iterator[str]:
+def _course(report: Report) -> Iterator[str]:
+    yield "## Course of the run"
+    yield (
+        "![What ran when, flagged turns, other processes' load, and the GPU's clock, temperature "
+        "and power](figures/course.png)"
+    )
+    yield from map(text, report.course_sentences)
     if report.flags:
-        yield "## Flagged turns"
-        yield f"Of {report.turns:,} turns these were flagged. They are kept in all figures."
         yield table(
             ("Tip", "Flag", "Turns"),
             ((code(tip), text(flag), str(turns)) for tip, flag, turns in report.flags),

@@ -4,8 +4,9 @@ from bench.reporting.model import Report
 from bench.reporting.units import percent, quantity
 
 PRIVATE = (
-    "Paths are private and not written down: put your own for DIR and PATH. effects.csv, "
-    "measurements.csv, plan.json and environment.json beside this file hold all that was measured."
+    "Paths and hosts are private and not written down: put your own for DIR, PATH and HOST:PORT, "
+    "and the folder before a model's file. effects.csv, measurements.csv, plan.json and "
+    "environment.json beside this file hold all that was measured."
 )
 
 

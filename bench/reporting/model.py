@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from bench.analysis.course import TEMPERATURE_BAND, Course, course
 from bench.analysis.noise import (
     RunWarning,
     flagged_turns,
@@ -95,19 +96,28 @@ class TipReport:
 
     @property
     def answers(self) -> str:
-        """How often a check's questions got each verdict: ``1 warn (open files), 9 pass``."""
+        """How often a check's questions got each verdict: ``1 warn (open files), 9 pass``.
+
+        Where none can be asked here for one and the same reason: that reason.
+        """
+        (first, reason), *others = {(row.verdict, row.reason) for row in self.rows}
+        if first == "not measurable here" and not others:
+            return f"{first}: {reason}"
         parts = []
         for verdict in _ANSWERS:
             names = [row.variant for row in self.rows if row.verdict == verdict]
-            told = f" ({', '.join(names)})" if verdict not in _UNTOLD else ""
+            which = f" ({', '.join(names)})" if verdict not in _UNTOLD else ""
             if names:
-                parts.append(f"{len(names)} {verdict}{told}")
+                parts.append(f"{len(names)} {verdict}{which}")
         return ", ".join(parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """A run as its readers see it. ``flags``: (tip, flag, turns)."""
+    """A run as its readers see it.
+
+    ``flags``: (tip, flag, turns). ``course`` is what the picture of the course is drawn from.
+    """
 
     plan: Plan
     machine: tuple[tuple[str, str], ...]
@@ -115,12 +125,25 @@ class Report:
     tips: tuple[TipReport, ...]
     flags: tuple[tuple[str, str, int], ...]
     turns: int
+    course: Course
     command: str
 
     @property
     def machine_name(self) -> str:
         """The machine's name as people compare it, from its hardware."""
         return dict(self.machine).get(_MACHINE_LABELS["machine_name"], "")
+
+    @property
+    def course_sentences(self) -> tuple[str, ...]:
+        """What to say beside the picture of the course; the flags have a table of their own."""
+        if not self.turns:
+            return ("No turn was measured.",)
+        flagged = (
+            f"Of {self.turns:,} turns these were flagged. They are kept in all figures."
+            if self.flags
+            else f"None of the {self.turns:,} turns was flagged."
+        )
+        return (*_temperature_sentence(self.course), flagged)
 
 
 def build(
@@ -138,7 +161,23 @@ def build(
         tips=tuple(_tip_report(tip, measurements, effects, spread) for tip in plan.tips),
         flags=tuple(flagged_turns(measurements).itertuples(index=False, name=None)),
         turns=int(measurements["block"].notna().sum()),
+        course=course(measurements),
         command=command(plan),
+    )
+
+
+def _temperature_sentence(course: Course) -> Iterator[str]:
+    seen = course.temperatures
+    if seen is None:
+        return
+    low, high = TEMPERATURE_BAND
+    turns = seen.below + seen.inside + seen.above
+    stayed = "stayed" if seen.inside == turns else "did not stay"
+    where = f": {seen.below:,} below it, {seen.inside:,} inside and {seen.above:,} above"
+    yield (
+        f"The GPU {stayed} in the {low:.0f} to {high:.0f} °C that the article names: it had "
+        f"{seen.lowest:.0f} to {seen.highest:.0f} °C at the ends of {turns:,} turns"
+        f"{where if seen.inside != turns else ''}."
     )
 
 
@@ -212,7 +251,10 @@ def _seen(tip: PlannedTip, measurements: pd.DataFrame) -> Iterator[Seen]:
 
 
 def command(plan: Plan) -> str:
-    """The command line that repeats the run; ``DIR`` and ``PATH`` stand for what a plan hides."""
+    """The command line that repeats the run.
+
+    ``DIR``, ``PATH`` and ``HOST:PORT`` stand for what a plan hides.
+    """
     words = ["python", "-m", "bench", "run", "--profile", plan.profile]
     words += ["--tips", ",".join(tip.id for tip in plan.tips)]
     words += ["--seed", str(plan.seed), "--margin", f"{plan.margin:g}"]
@@ -222,4 +264,10 @@ def command(plan: Plan) -> str:
     if plan.options.get("own_images"):
         words += ["--data", "DIR"]
     words += ["--storage", "PATH"] * plan.options.get("storage_places", 0)
+    if plan.options.get("own_model"):
+        words += ["--model", plan.model]
+    words += ["--image-size", str(plan.image_size), "--batch-size", str(plan.batch_size)]
+    words += ["--device", plan.device]
+    if (nnodes := plan.options.get("nnodes", 1)) > 1:
+        words += ["--nnodes", str(nnodes), "--rdzv-endpoint", "HOST:PORT"]
     return shlex.join(words)

@@ -12,9 +12,11 @@ from bench.records.measurements import MeasurementWriter, read_measurements
 from bench.records.plan import Plan
 from bench.records.run_folder import RunFolder
 from bench.reporting import model
+from bench.reporting.course_picture import course_picture
 from bench.reporting.drawing import save, style
 from bench.reporting.html import html
 from bench.reporting.markdown import markdown
+from bench.reporting.model import Report
 from bench.reporting.overview_picture import overview_picture
 from bench.reporting.tip_picture import tip_picture
 
@@ -52,12 +54,18 @@ def write(
     figures.mkdir(exist_ok=True)
     with style():
         save(overview_picture(report), figures, "overview", "What each tip is worth")
+        save(course_picture(report), figures, "course", "Course of the run")
         for tip in report.tips:
-            if tip.tip.is_check:
-                continue
-            save(tip_picture(tip, report), figures, tip.picture, f"{tip.tip.id}, measured")
+            if not tip.tip.is_check:
+                save(tip_picture(tip, report), figures, tip.picture, f"{tip.tip.id}, measured")
     run = RunFolder(folder)
     for path, content in ((run.report, html(report, figures)), (run.markdown, markdown(report))):
         partial = path.with_name(f"{path.name}.partial")
         partial.write_text(content, encoding="utf-8")
         partial.replace(path)
+
+
+def picture_names(report: Report) -> list[str]:
+    """The names of the files that :func:`write` puts into ``figures/``."""
+    tips = [tip.picture for tip in report.tips if not tip.tip.is_check]
+    return [f"{name}.{kind}" for name in ("overview", "course", *tips) for kind in ("png", "svg")]

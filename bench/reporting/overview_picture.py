@@ -9,13 +9,14 @@ from matplotlib.figure import Figure
 from bench.records.effects import Effect, Verdict
 from bench.records.plan import SECTIONS
 from bench.reporting import drawing
-from bench.reporting.drawing import EDGE, LINE, WIDTH, Row
+from bench.reporting.drawing import EDGE, TITLE, WIDTH, Row
 from bench.reporting.model import Report, TipReport, label
 from bench.reporting.units import NO_DATA, interval_text, percent
 
-LABELS_WIDTH = 2.6
-WORDS_WIDTH = 2.5
+LABELS_WIDTH = 2.9
+WORDS_WIDTH = 2.75
 PLOT_WIDTH = WIDTH - 2 * EDGE - LABELS_WIDTH - WORDS_WIDTH
+INSIDE_WIDTH = PLOT_WIDTH + WORDS_WIDTH - 0.3
 TICKS_HEIGHT = 0.55
 
 LINEAR_UP_TO = 0.1
@@ -49,17 +50,17 @@ def overview_picture(report: Report) -> Figure:
     """
     ratios = drawing.stack(list(_rows(report.tips, "ratio")))
     differences = drawing.stack(list(_rows(report.tips, "difference")))
-    title = f"What each tip is worth on {report.machine_name}"
+    title = drawing.wrap(
+        f"What each tip is worth on {report.machine_name}", WIDTH - 2 * EDGE, TITLE, "bold"
+    )
     footer = drawing.wrap(_footer(report), WIDTH - 2 * EDGE)
-    header = EDGE + 0.45
-    height = header + drawing.line_count(footer) * LINE + EDGE
+    header = EDGE + drawing.text_height(title, TITLE) + 1.5 * EDGE
+    height = header + drawing.text_height(footer) + EDGE
     for rows in (ratios, differences):
         if rows:
             height += drawing.total_height(rows) + TICKS_HEIGHT + EDGE
     figure = drawing.new_figure(height)
-    drawing.write_text(
-        figure, EDGE, drawing.wrap(title, WIDTH - 2 * EDGE, 13, "bold"), size=13, weight="bold"
-    )
+    drawing.write_text(figure, EDGE, title, size=TITLE, weight="bold")
     top = header
     for rows, draw in ((ratios, _draw_ratios), (differences, _draw_differences)):
         if rows:
@@ -89,13 +90,13 @@ def _kind(tip: TipReport) -> str:
 def _row(tip: TipReport) -> Row:
     if tip.tip.is_check:
         named = drawing.wrap(tip.tip.id, LABELS_WIDTH - 0.1)
-        return Row(label=named, inside=drawing.wrap(tip.answers, PLOT_WIDTH - 0.2))
+        return Row(label=named, inside=drawing.wrap(tip.answers, INSIDE_WIDTH))
     effect = tip.headline
     name = effect.tip if effect.section == "A/A" else label(effect)
     named = drawing.wrap(name, LABELS_WIDTH - 0.1)
     if effect.effect is None:
         absent = f"{effect.verdict}: {effect.reason}" if effect.reason else NO_DATA
-        return Row(label=named, inside=drawing.wrap(absent, PLOT_WIDTH - 0.2))
+        return Row(label=named, inside=drawing.wrap(absent, INSIDE_WIDTH))
     number = interval_text(effect, is_price=tip.tip.is_price)
     words = drawing.wrap(f"{number} {effect.verdict}", WORDS_WIDTH - 0.1)
     if drawing.line_count(words) > 1:
@@ -145,19 +146,15 @@ def _draw(
             continue
         marker, colour, filled = _LOOKS[effect.verdict]
         point = _clip(position(effect, effect.effect), most)
-        ends = [point, point]
+        ends = (point, point)
         if effect.ci_low is not None and effect.ci_high is not None:
-            exact = [position(effect, end) for end in (effect.ci_low, effect.ci_high)]
-            ends = [_clip(end, most) for end in exact]
-            for end, cut, head in zip(exact, ends, "<>", strict=True):
-                if end != cut:
-                    axes.plot(cut, row.center, head, color=colour, ms=4, clip_on=False)
-        axes.plot(ends, [row.center] * 2, color=colour, solid_capstyle="butt")
+            ends = (position(effect, effect.ci_low), position(effect, effect.ci_high))
+            drawing.draw_interval(axes, row.center, ends, (-most, most), color=colour)
         axes.plot(
-            point, row.center, marker, color=colour, ms=6,
+            point, row.center, marker, color=colour, ms=6.5, zorder=5,
             mfc=colour if filled else "white", clip_on=False,
         )  # fmt: skip
-        reach = max(reach, *(abs(end) for end in ends))
+        reach = max(reach, abs(point), *(abs(_clip(end, most)) for end in ends))
     axes.set_xlim(-1.15 * reach, 1.15 * reach)
     for row in rows:
         if row.weight == "bold" and row.center > row.height:

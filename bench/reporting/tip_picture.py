@@ -8,6 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from bench.records.effects import Effect
 from bench.records.plan import Metric, PlannedTip, PlannedWorkload
 from bench.reporting import drawing
-from bench.reporting.drawing import EDGE, LINE, WIDTH, Row
+from bench.reporting.drawing import EDGE, LINE, TITLE, WIDTH, Row
 from bench.reporting.model import Report, TipReport
 from bench.reporting.units import (
     NO_DATA,
@@ -26,15 +27,15 @@ from bench.reporting.units import (
     scale,
 )
 
-LABELS_WIDTH = 1.7
-WORDS_WIDTH = 1.75
-AXIS_WIDTH = 0.55
+LABELS_WIDTH = 2.05
+WORDS_WIDTH = 2.05
+AXIS_WIDTH = 0.65
 CURVE_HEIGHT = 1.9
-TITLE_HEIGHT = 0.3
-TICKS_HEIGHT = 0.45
+TITLE_PAD = 0.2
+TICKS_HEIGHT = 0.5
 BAR_HEIGHT = 0.2
-CLAIM_SIZE = 9.0
-TITLE_SIZE = 9.0
+CLAIM_SIZE = 10.5
+TITLE_SIZE = 10.5
 FULL = WIDTH - 2 * EDGE
 
 _NUMBER = re.compile(r"(?P<name>.*?)(?P<number>\d+(\.\d+)?)")
@@ -52,12 +53,14 @@ class Panel:
     is_price: bool
 
     def title(self, inches: float) -> str:
-        """Workload, metric, and which way is better, in one line of at most ``inches``."""
+        """Workload, metric, and which way is better, in lines of at most ``inches``."""
         what = "memory, " if _is_memory(self.metric) else ""
         better = "more" if self.metric.higher_is_better else "less"
-        rest = f": {what}{self.unit} ({better} is better)"
-        room = inches - drawing.text_width(rest, TITLE_SIZE, "bold")
-        return f"{_fitted(self.workload, room, TITLE_SIZE)}{rest}"
+        parts = (f"{self.workload}:", f"{what}{self.unit} ({better} is better)")
+        together = " ".join(parts)
+        if drawing.text_width(together, TITLE_SIZE, "bold") <= inches:
+            return together
+        return "\n".join(drawing.wrap(part, inches, TITLE_SIZE, "bold") for part in parts)
 
     def words(self, row: Effect) -> str:
         """The effect with its interval; the unit stands with the value."""
@@ -74,9 +77,13 @@ class Panel:
         ends = [self._shifted(row.baseline_value, end) for end in (row.ci_low, row.ci_high)]
         return min(ends), max(ends)
 
-    def band(self) -> tuple[float, float] | None:
-        """What lies within the margin of the baseline, as drawn."""
-        base, margin = self.effects[0].value, self.effects[0].margin
+    def band(self, row: Effect) -> tuple[float, float] | None:
+        """What lies within the margin of the baseline in the row's own replicates, as drawn.
+
+        A variant with fewer replicates is compared with the baseline of just these.
+        """
+        base = self.effects[0].value if row.baseline_value is None else row.baseline_value
+        margin = self.effects[0].margin
         if base is None or margin is None:
             return None
         if self.metric.kind == "ratio":
@@ -155,20 +162,26 @@ def _bars(tip: TipReport, report: Report, panels: Sequence[Panel]) -> Figure:
     columns = min(len(panels), 2)
     width = (FULL - LABELS_WIDTH - (columns - 1) * EDGE) / columns - WORDS_WIDTH
     lines = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    titles = [[panel.title(width + WORDS_WIDTH) for panel in line] for line in lines]
     tables = [_tables(line, width) for line in lines]
     heights = [drawing.total_height(line[0]) for line in tables]
-    needed = sum(heights) + len(lines) * (TITLE_HEIGHT + TICKS_HEIGHT)
+    needed = sum(heights) + sum(map(_titles_height, titles)) + len(lines) * TICKS_HEIGHT
     figure, top = _start(tip, report, needed, _legend(panels))
-    for line, rows, height in zip(lines, tables, heights, strict=True):
-        top += TITLE_HEIGHT
-        for column, (panel, table) in enumerate(zip(line, rows, strict=True)):
+    for line, named, rows, height in zip(lines, titles, tables, heights, strict=True):
+        top += _titles_height(named)
+        for column, (panel, title, table) in enumerate(zip(line, named, rows, strict=True)):
             left = EDGE + LABELS_WIDTH + column * (width + WORDS_WIDTH + EDGE)
             axes = drawing.inches_axes(figure, left, top, width, height)
-            axes.set_title(panel.title(width + WORDS_WIDTH))
+            axes.set_title(title)
             _draw_bars(axes, panel, table)
             drawing.write_rows(axes, table, labels=column == 0)
         top += height + TICKS_HEIGHT
     return figure
+
+
+def _titles_height(titles: Sequence[str]) -> float:
+    """Inches above panels that stand side by side."""
+    return max(drawing.text_height(title, TITLE_SIZE) for title in titles) + TITLE_PAD
 
 
 def _tables(line: Sequence[Panel], width: float) -> list[list[Row]]:
@@ -189,7 +202,8 @@ def _row(effect: Effect, panel: Panel, width: float) -> Row:
     weight = "bold" if effect.is_recommended else "normal"
     label = drawing.wrap(effect.variant, LABELS_WIDTH - 0.1, weight=weight)
     if effect.value is None:
-        return Row(label=label, weight=weight, inside=drawing.wrap(_absent(effect), width - 0.16))
+        room = width + WORDS_WIDTH - 0.26
+        return Row(label=label, weight=weight, inside=drawing.wrap(_absent(effect), room))
     value = quantity(effect.value, panel.metric.unit)
     parts = (
         [f"{value}, baseline"] if effect.is_baseline else [value, *_verdict_words(effect, panel)]
@@ -214,11 +228,16 @@ def _draw_bars(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
         axes.set_xticks([])
         axes.spines["bottom"].set_visible(False)
         return
-    if (band := panel.band()) is not None:
-        axes.axvspan(*band, color=drawing.BAND, lw=0)
-    for row in rows:
-        effect = row.effect
-        if effect is None or effect.value is None:
+    edges, lows, highs = [], [], []
+    for row, effect in zip(rows, panel.effects, strict=True):
+        if (band := panel.band(effect)) is not None:
+            edges += [row.center - row.height / 2, row.center + row.height / 2]
+            lows += [band[0]] * 2
+            highs += [band[1]] * 2
+    axes.fill_betweenx(edges, lows, highs, color=drawing.BAND, lw=0, zorder=0)
+    limits = _limits(panel)
+    for row, effect in zip(rows, panel.effects, strict=True):
+        if effect.value is None:
             continue
         value = effect.value / panel.factor
         if panel.metric.kind == "ratio":
@@ -226,13 +245,13 @@ def _draw_bars(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
                 row.center, value, BAR_HEIGHT, color=_colour(effect), ec=_edge(effect), lw=0.8
             )
         else:
-            axes.plot(value, row.center, "o", color=_colour(effect), mec=_edge(effect), ms=7)
+            axes.plot(value, row.center, _marker(effect), zorder=5, **_look(effect))
         if (span := panel.span(effect)) is not None:
-            errors = [[max(value - span[0], 0)], [max(span[1] - value, 0)]]
-            axes.errorbar(value, row.center, xerr=errors, color=drawing.DARK, lw=1.2)
-    axes.set_xlim(*_limits(panel))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
-    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
+            drawing.draw_interval(axes, row.center, span, limits)
+    axes.set_xlim(*limits)
+    wide = axes.get_position().width * WIDTH
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=min(4, int(wide / 0.55))))
+    axes.xaxis.set_major_formatter(FuncFormatter(drawing.tick_text))
 
 
 def _curves(
@@ -242,6 +261,7 @@ def _curves(
     width = (FULL - (columns - 1) * 2 * EDGE) / columns - AXIS_WIDTH
     room = width / len(numbers)
     lines = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    titles = [[panel.title(AXIS_WIDTH + width) for panel in line] for line in lines]
     words = [[_curve_labels(panel, numbers, room) for panel in line] for line in lines]
     heights = [
         max(drawing.line_count(label) for labels in line for label in labels) * LINE
@@ -253,14 +273,15 @@ def _curves(
         for row in panel.effects
         if row.value is None
     }
-    needed = sum(heights) + len(lines) * (TITLE_HEIGHT + CURVE_HEIGHT + TICKS_HEIGHT)
+    needed = sum(heights) + sum(map(_titles_height, titles))
+    needed += len(lines) * (CURVE_HEIGHT + TICKS_HEIGHT)
     figure, top = _start(tip, report, needed, [*sorted(absent), *_legend(panels)])
-    for line, labels, height in zip(lines, words, heights, strict=True):
-        top += TITLE_HEIGHT
-        for column, panel in enumerate(line):
+    for line, named, labels, height in zip(lines, titles, words, heights, strict=True):
+        top += _titles_height(named)
+        for column, (panel, title) in enumerate(zip(line, named, strict=True)):
             left = EDGE + AXIS_WIDTH + column * (width + AXIS_WIDTH + 2 * EDGE)
             axes = drawing.inches_axes(figure, left, top, width, CURVE_HEIGHT)
-            axes.set_title(panel.title(width), x=-AXIS_WIDTH / width)
+            axes.set_title(title, x=-AXIS_WIDTH / width)
             _draw_curve(axes, panel, numbers)
             axes.set_xticks(range(len(numbers)), labels[column])
             axes.set_xlabel(name)
@@ -270,8 +291,14 @@ def _curves(
 
 def _draw_curve(axes: Axes, panel: Panel, numbers: Sequence[str]) -> None:
     effects = {_number_of(row): row for row in panel.effects}
-    if (band := panel.band()) is not None:
-        axes.axhspan(*band, color=drawing.BAND, lw=0)
+    edges, lows, highs = [], [], []
+    for place, text in enumerate(numbers):
+        if (band := panel.band(effects[text])) is not None:
+            edges += [place - 0.5, place + 0.5]
+            lows += [band[0]] * 2
+            highs += [band[1]] * 2
+    axes.fill_between(edges, lows, highs, color=drawing.BAND, lw=0, zorder=0)
+    limits = _limits(panel)
     heights = []
     for place, text in enumerate(numbers):
         effect = effects[text]
@@ -279,15 +306,14 @@ def _draw_curve(axes: Axes, panel: Panel, numbers: Sequence[str]) -> None:
         heights.append(math.nan if effect.value is None else effect.value / panel.factor)
         if effect.value is None:
             continue
-        axes.plot(place, heights[-1], "o", color=_colour(effect), mec=_edge(effect), ms=7, zorder=3)
+        axes.plot(place, heights[-1], _marker(effect), zorder=5, **_look(effect))
         if (span := panel.span(effect)) is not None:
-            errors = [[max(heights[-1] - span[0], 0)], [max(span[1] - heights[-1], 0)]]
-            axes.errorbar(place, heights[-1], yerr=errors, color=drawing.DARK, lw=1.2, zorder=4)
+            drawing.draw_interval(axes, place, span, limits, is_upright=True)
     axes.plot(range(len(numbers)), heights, color=drawing.SKY, zorder=2)
     axes.set_xlim(-0.5, len(numbers) - 0.5)
-    axes.set_ylim(*_limits(panel))
+    axes.set_ylim(*limits)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.yaxis.set_major_formatter(FuncFormatter(_tick))
+    axes.yaxis.set_major_formatter(FuncFormatter(drawing.tick_text))
     axes.grid(axis="y")
 
 
@@ -318,11 +344,12 @@ def _limits(panel: Panel) -> tuple[float, float]:
     """From zero for ratios; around the values for differences, which bars would hide.
 
     An interval of two replicates can be a hundred times the value: it is cut at twice the
-    greatest, where it is seen to go on.
+    greatest.
     """
     values = panel.values()
     spans = [span for row in panel.effects if (span := panel.span(row)) is not None]
-    ends = [*values, *(panel.band() or ()), *(end for span in spans for end in span)]
+    bands = [band for row in panel.effects if (band := panel.band(row)) is not None]
+    ends = [*values, *(end for pair in (*bands, *spans) for end in pair)]
     if panel.metric.kind == "ratio":
         return 0, 1.05 * min(max(ends), 2 * max(values)) or 1
     around = max(max(values) - min(values), 4 * (panel.effects[0].margin or 0))
@@ -336,19 +363,17 @@ def _start(
     tip: TipReport, report: Report, needed: float, notes: Sequence[str]
 ) -> tuple[Figure, float]:
     """A picture with title, claim and notes, and ``needed`` inches between: it, and their top."""
+    title = drawing.wrap(tip.tip.id, FULL, TITLE, "bold")
     claim = drawing.wrap(tip.tip.claim, FULL, CLAIM_SIZE)
     machine = f"{report.machine_name} · {report.plan.profile} run {report.plan.run_id}"
     footer = "\n".join(drawing.wrap(note, FULL) for note in (*notes, machine))
-    above = EDGE + 0.28 + drawing.line_count(claim) * CLAIM_SIZE * 1.25 / 72 + EDGE
-    figure = drawing.new_figure(above + needed + drawing.line_count(footer) * LINE + EDGE)
-    drawing.write_text(figure, EDGE, _fitted(tip.tip.id, FULL, 13), size=13, weight="bold")
-    drawing.write_text(figure, EDGE + 0.28, claim, size=CLAIM_SIZE, color=drawing.FAINT)
+    below_title = EDGE + drawing.text_height(title, TITLE) + 0.08
+    above = below_title + drawing.text_height(claim, CLAIM_SIZE) + EDGE
+    figure = drawing.new_figure(above + needed + drawing.text_height(footer) + EDGE)
+    drawing.write_text(figure, EDGE, title, size=TITLE, weight="bold")
+    drawing.write_text(figure, below_title, claim, size=CLAIM_SIZE, color=drawing.FAINT)
     drawing.write_text(figure, above + needed, footer, color=drawing.FAINT)
     return figure, above
-
-
-def _tick(value: float, place: int | None) -> str:
-    return f"{value:,.6g}".replace("-", "−")
 
 
 def _legend(panels: Sequence[Panel]) -> list[str]:
@@ -356,18 +381,11 @@ def _legend(panels: Sequence[Panel]) -> list[str]:
         return []
     margins = sorted({margin_text(panel.effects[0]) for panel in panels})
     return [
-        "Blue: the variant that the article recommends; grey: the baseline; pale: exploratory. "
-        "Black lines: the effect's 95 % interval, drawn around the baseline's value. Band: the "
-        f"margin, {' and '.join(margins)}."
+        "Dark blue (a point: a diamond): the variant that the article recommends; grey (a square): "
+        "the baseline; pale: exploratory. Black lines: the effect's 95 % interval, drawn around "
+        f"the baseline's value. Band: the margin ({' and '.join(margins)}) around the baseline, of "
+        "each variant's own replicates."
     ]
-
-
-def _fitted(text: str, inches: float, size: float) -> str:
-    """``text`` in one line, its end left out where it is too long."""
-    lines = drawing.wrap(text, inches, size, "bold").split("\n")
-    if len(lines) == 1:
-        return lines[0]
-    return drawing.wrap(text, inches - 0.2, size, "bold").split("\n")[0] + " …"
 
 
 def _colour(effect: Effect) -> str:
@@ -376,6 +394,17 @@ def _colour(effect: Effect) -> str:
     if effect.is_recommended:
         return drawing.BLUE
     return drawing.PALE if effect.is_exploratory else drawing.SKY
+
+
+def _marker(effect: Effect) -> str:
+    """The shape of a point, which tells it apart where there is no colour."""
+    if effect.is_baseline:
+        return "s"
+    return "D" if effect.is_recommended else "o"
+
+
+def _look(effect: Effect) -> dict[str, Any]:
+    return {"color": _colour(effect), "mec": _edge(effect), "ms": 6 if effect.is_recommended else 7}
 
 
 def _edge(effect: Effect) -> str:
