@@ -48,7 +48,9 @@ def compare_runs(
     with drawing.style():
         outputs.write(folder, page, draw(), record, rows)
     console.print(screen(page))
-    console.print(f"\nComparison: {folder / 'compare.md'}")
+    console.print(
+        f"\nComparison: {folder / 'compare.html'}, and compare.md and compare.csv beside it"
+    )
     return int(result is not None and bool(result.slower))
 
 

@@ -479,7 +479,8 @@ class TestOutputs:
             found = sorted(path for path in (tmp_path / f"out{turn}").rglob("*") if path.is_file())
             written.append({path.name: path.read_bytes() for path in found})
         assert written[0] == written[1]
-        assert {"compare.md", "compare.csv", "compare.png", "compare.svg"} <= set(written[0])
+        names = {"compare.md", "compare.html", "compare.csv", "compare.png", "compare.svg"}
+        assert set(written[0]) == names
 
     def test_csv_has_a_row_for_every_row_of_either_run(self, tmp_path: Path) -> None:
         ours, theirs = machine(1), machine(2)
@@ -565,7 +566,7 @@ runpy.run_module("bench", run_name="__main__")
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "compare.md" in result.stdout
+    assert "compare.html" in result.stdout
     assert (tmp_path / "out" / "figures" / "compare.png").exists()
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.analysis.comparison import Run
+from bench.analysis.comparison import Run, on_scale
 from bench.analysis.distribution import Distribution, counted
 from bench.analysis.fairness import FACTS, Variation, variations
 from bench.analysis.gate import Gate
@@ -26,6 +26,9 @@ _TOLD: tuple[tuple[Verdict, str], ...] = (
     ("not measurable here", "not measurable"),
 )
 
+_BETTER: tuple[Verdict, ...] = ("helps", "gain, size unclear")
+_WORSE: tuple[Verdict, ...] = ("hurts", "loss, size unclear")
+
 MOST_VALUES = 6
 """So many values of a fact are named with their number of runs; the rest are counted."""
 
@@ -43,13 +46,13 @@ def machines_page(runs: Sequence[Run], found: Sequence[Distribution], gate: Gate
             sentences=(
                 "Each machine counts once, with the variant that its run recommends. Typical: the "
                 "mean over machines with its 95 % interval; 95 % of machines: where their own true "
-                "effects lie, noise taken out.",
+                "effects lie, noise taken out. Better: helps, or gain, size unclear; worse alike.",
             ),
             picture=Picture(
                 name="compare",
                 shows="Each tip's effect: a dot a machine, the quartiles as a box",
             ),
-            table=_distributions(headlines, is_short=True) if headlines else None,
+            table=_headlines(headlines) if headlines else None,
             is_main=True,
         ),
         Section(title="Method and limits", sentences=_METHOD),
@@ -59,7 +62,7 @@ def machines_page(runs: Sequence[Run], found: Sequence[Distribution], gate: Gate
             2,
             Section(
                 title="All other effects and checks",
-                table=_distributions(others, is_short=False),
+                table=_others(others),
                 is_folded=True,
             ),
         )
@@ -119,31 +122,75 @@ def _same(runs: Sequence[Run], varied: Sequence[Variation]) -> tuple[str, ...]:
     return (f"The same in all runs: {', '.join(told)}.",) if told else ()
 
 
-def _distributions(rows: Sequence[EffectDistribution], *, is_short: bool) -> Table:
-    where = () if is_short else ("Workload", "Metric")
+def _headlines(rows: Sequence[EffectDistribution]) -> Table:
     head = (
-        *("Tip", *where, "Variant", "Machines", "Verdicts"),
-        *("Median [quartiles]", "Least to most", "Typical [95 %]", "95 % of machines"),
+        *("Tip", "Variant", "Machines", "Better", "No difference", "Worse", "Inconclusive"),
+        *("Not measured", *_SPREAD),
     )
     cells = []
     for row in rows:
-        place = () if is_short else (row.workload, row.metric)
-        cells.append(
-            (
-                *(row.tip, *place, row.variant, f"{row.machines:,}", verdicts_text(row)),
-                _estimate(row, row.median, row.lower_quartile, row.upper_quartile),
-                _range(row, row.minimum, row.maximum),
-                _estimate(
-                    row, row.typical_effect, row.typical_effect_ci_low, row.typical_effect_ci_high
-                )
-                or row.reason
-                or "",
-                _range(row, row.machines_low, row.machines_high),
-            )
+        counts = (
+            row.machines,
+            machines_with(row, *_BETTER),
+            row.no_difference_machines,
+            machines_with(row, *_WORSE),
+            row.inconclusive_machines,
+            machines_with(row, "not measurable here", "failed"),
         )
-    numbers, codes = ((2,), (0, 1)) if is_short else ((4,), (0, 3))
-    details = tuple(map(head.index, ("Variant", "Least to most", "95 % of machines")))
-    return Table(head=head, rows=tuple(cells), numbers=numbers, codes=codes, details=details)
+        cells.append((row.tip, row.variant, *(f"{count:,}" for count in counts), *_spread(row)))
+    details = ("Variant", "Not measured", "Least to most", "95 % of machines")
+    return Table(
+        head=head,
+        rows=tuple(cells),
+        numbers=tuple(range(2, 8)),
+        codes=(0, 1),
+        details=tuple(map(head.index, details)),
+    )
+
+
+def _others(rows: Sequence[EffectDistribution]) -> Table:
+    head = ("Tip", "Workload", "Metric", "Variant", "Machines", "Verdicts", *_SPREAD)
+    cells = (
+        (
+            *(row.tip, row.workload, row.metric, row.variant, f"{row.machines:,}"),
+            *(verdicts_text(row), *_spread(row)),
+        )
+        for row in rows
+    )
+    return Table(head=head, rows=tuple(cells), numbers=(4,), codes=(0, 3))
+
+
+_SPREAD = ("Median [quartiles]", "Least to most", "Typical [95 %]", "95 % of machines")
+
+
+def _spread(row: EffectDistribution) -> tuple[str, ...]:
+    """The cells below :data:`_SPREAD`."""
+    typical = _estimate(
+        row, row.typical_effect, row.typical_effect_ci_low, row.typical_effect_ci_high
+    )
+    return (
+        _estimate(row, row.median, row.lower_quartile, row.upper_quartile),
+        _range(row, row.minimum, row.maximum),
+        typical or row.reason or "",
+        _range(row, row.machines_low, row.machines_high),
+    )
+
+
+def machines_with(row: EffectDistribution, *verdicts: Verdict) -> int:
+    """How many machines have one of ``verdicts``."""
+    return sum(getattr(row, counted(verdict)) for verdict in verdicts)
+
+
+def outcome(row: EffectDistribution) -> str:
+    """How it went in few words: ``better on 402, worse on 410, no difference on 100 of 947``."""
+    counts = (
+        ("better", machines_with(row, *_BETTER)),
+        ("worse", machines_with(row, *_WORSE)),
+        ("no difference", row.no_difference_machines),
+        ("inconclusive", row.inconclusive_machines),
+    )
+    told = ", ".join(f"{words} on {count:,}" for words, count in counts if count)
+    return f"{told} of {row.machines:,}"
 
 
 def verdicts_text(row: EffectDistribution) -> str:
@@ -172,20 +219,17 @@ def _summary(headlines: Sequence[EffectDistribution]) -> tuple[str, ...]:
     rows = [row for row in headlines if row.section != "A/A" and row.machines]
     if not rows:
         return ("No tip was measured on any of them.",)
+    rows.sort(key=lambda row: abs(on_scale(row.effect_kind, row.median or 1)), reverse=True)
 
     def on_most(*verdicts: Verdict) -> list[str]:
-        return [
-            row.tip
-            for row in rows
-            if 2 * sum(getattr(row, counted(verdict)) for verdict in verdicts) > row.machines
-        ]
+        return [row.tip for row in rows if 2 * machines_with(row, *verdicts) > row.machines]
 
     parts = [
-        f"{listed(names)} {says}"
+        f"{listed(names, 5)} {says}"
         for names, says in (
-            (on_most("helps", "gain, size unclear"), "help"),
+            (on_most(*_BETTER), "help"),
             (on_most("no difference"), "make no difference"),
-            (on_most("hurts", "loss, size unclear"), "hurt"),
+            (on_most(*_WORSE), "hurt"),
         )
         if names
     ]

@@ -7,13 +7,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bench.records.effects import write_rows
+from bench.reporting.comparison.html import html
 from bench.reporting.comparison.markdown import markdown
 from bench.reporting.comparison.page import Page
 from bench.reporting.drawing import save
 
 
 def write(folder: Path, page: Page, figure: Figure, record: type, rows: Sequence[Any]) -> None:
-    """Write ``compare.md``, ``compare.csv`` and ``figures/compare.png`` and ``.svg``.
+    """Write ``compare.html``, ``.md`` and ``.csv``, and ``figures/compare.png`` and ``.svg``.
 
     ``rows`` are values of the dataclass ``record``. Call it inside :func:`drawing.style`.
     """
@@ -22,3 +23,4 @@ def write(folder: Path, page: Page, figure: Figure, record: type, rows: Sequence
     save(figure, figures, "compare", page.title)
     write_rows(folder / "compare.csv", record, rows)
     (folder / "compare.md").write_text(markdown(page), encoding="utf-8")
+    (folder / "compare.html").write_text(html(page, figures), encoding="utf-8")

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from bench.analysis.gate import Gate
 from bench.reporting.units import percent
 
+_MOST_NAMED = 12
+"""So many names stand in one sentence."""
+
 BETWEEN_RUNS = (
     "Values vary more between runs than within one: the machine's state, what else ran and where "
     "memory lay are new with each run, and these intervals hold only what varied within. Effects "
@@ -99,12 +102,11 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
         its = grouped.setdefault(reason, [])
         if what not in its:
             its.append(what)
-    return [
-        f"{', '.join(its[:12])}{f' and {len(its) - 12} more' if len(its) > 12 else ''}: {reason}."
-        for reason, its in grouped.items()
-    ]
+    return [f"{listed(its, _MOST_NAMED)}: {reason}." for reason, its in grouped.items()]
 
 
-def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+def listed(names: Sequence[str], most: int = 99) -> str:
+    """``a``, ``a and b``, ``a, b and c``; after ``most`` names the number of the others."""
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -252,11 +252,11 @@ def _found(rows: Sequence[ComparedEffect]) -> str:
         return f"No tip has an interval in both {reference} and {other}, so none can be compared."
     parts = []
     if more := those(*_MORE):
-        parts.append(f"worth more in {other}: {listed(more)}")
+        parts.append(f"worth more in {other}: {listed(more, 6)}")
     if less := those(*_LESS):
-        parts.append(f"worth less: {listed(less)}")
+        parts.append(f"worth less: {listed(less, 6)}")
     if same := those("no difference"):
-        parts.append(f"no difference: {listed(same)}")
+        parts.append(f"no difference: {listed(same, 6)}")
     if unclear := those("inconclusive"):
         parts.append(f"inconclusive: {len(unclear)}")
     return f"Of {len(compared)} tips compared between {reference} and {other}, {'; '.join(parts)}."

@@ -1,6 +1,7 @@
 """The picture of a comparison: each tip's effect in each run, or over many machines."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,7 +12,7 @@ from bench.analysis.comparison import Run, order
 from bench.analysis.distribution import Distribution
 from bench.records.effects import Effect, EffectKind
 from bench.reporting import drawing
-from bench.reporting.comparison.machines import verdicts_text
+from bench.reporting.comparison.machines import outcome, verdicts_text
 from bench.reporting.drawing import EDGE, LINE, WIDTH, Row
 from bench.reporting.model import label
 from bench.reporting.overview_picture import LINEAR_UP_TO, RATIO_TICKS, set_ticks
@@ -23,6 +24,7 @@ PLOT_WIDTH = WIDTH - 2 * EDGE - LABELS_WIDTH - WORDS_WIDTH
 TICKS_HEIGHT = 0.6
 TITLE_SIZE = 13.0
 KEY_HEIGHT = 0.3
+DOTS_HEIGHT = 0.55
 
 LOOKS = (
     ("o", drawing.BLUE),
@@ -60,6 +62,19 @@ class _Axis:
         return min(max(exact, -self.most), self.most)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Part:
+    """One axis with its rows; ``starts`` are those before which a faint line is drawn.
+
+    ``draw`` gives how far from no effect it has drawn.
+    """
+
+    axis: _Axis
+    rows: list[Row]
+    starts: list[int]
+    draw: Callable[[Axes], float]
+
+
 def pairs_picture(runs: Sequence[Run]) -> Figure:
     """Each tip's effect with its interval, a line a run, on one axis."""
     ours = [
@@ -67,44 +82,45 @@ def pairs_picture(runs: Sequence[Run]) -> Figure:
     ]
     tips = {row.tip: row for rows in reversed(ours) for row in rows.values()}
     ordered = sorted(tips.values(), key=lambda row: order(row, row.variant))
-    parts = []
+    parts: list[_Part] = []
     for axis in _axes_for([row.margin for row in ordered if row.effect_kind == "ratio"]):
-        rows: list[Row] = []
-        looks: list[tuple[str, str]] = []
-        effects: list[Effect | None] = []
-        for first in ordered:
-            if first.effect_kind != axis.kind:
-                continue
-            its = [rows_of.get(first.tip) for rows_of in ours]
-            rows += _lines(runs, its)
-            looks += LOOKS[: len(runs)]
-            effects += its
-        if rows:
-            placed = drawing.stack(rows, pad=0.08)
-            parts.append((axis, placed, _drawing_of_runs(axis, placed, looks, effects)))
+        lines = [
+            [*_lines(runs, [its.get(first.tip) for its in ours])]
+            for first in ordered
+            if first.effect_kind == axis.kind
+        ]
+        if lines:
+            placed = drawing.stack([row for its in lines for row, _ in its], pad=0.08)
+            looks = [LOOKS[place] for its in lines for _, place in its]
+            starts = list(itertools.accumulate(map(len, lines[:-1])))
+            parts.append(
+                _Part(axis=axis, rows=placed, starts=starts, draw=_of_runs(axis, placed, looks))
+            )
     names = [f"{run.label} {run.facts.machine_name}" for run in runs]
     footer = (
         "Points: what each run recommends, on the tip's primary metric; lines: 95 % intervals over "
         f"replicates. Runs: {', '.join(f'{run.label} {run.facts.run_id}' for run in runs)}."
     )
-    return _figure("What each tip is worth", parts, footer, names, separated=len(runs))
+    return _figure("What each tip is worth", parts, footer, names)
 
 
 def machines_picture(found: Sequence[Distribution], runs: int) -> Figure:
     """Each tip's effects over machines: a dot a machine, a box from quartile to quartile."""
     headlines = [its for its in found if its.is_headline]
-    parts = []
+    parts: list[_Part] = []
     for axis in _axes_for([None]):
         its = [one for one in headlines if one.row.effect_kind == axis.kind]
         if its:
             placed = drawing.stack([_distribution_line(one) for one in its], pad=0.24)
-            parts.append((axis, placed, _drawing_of_machines(axis, placed, its)))
+            draw = _of_machines(axis, placed, its)
+            starts = list(range(1, len(placed)))
+            parts.append(_Part(axis=axis, rows=placed, starts=starts, draw=draw))
     machines = max((one.row.machines for one in headlines), default=0)
     footer = (
         f"{runs:,} runs; a tip was measured on up to {machines:,} machines. A dot a machine, at "
         "its measured effect; box: the middle half of them; line: the median."
     )
-    return _figure("What each tip is worth, over machines", parts, footer, [], separated=1)
+    return _figure("What each tip is worth, over machines", parts, footer, [])
 
 
 def _axes_for(margins: Sequence[float | None]) -> Iterator[_Axis]:
@@ -128,22 +144,31 @@ def _axes_for(margins: Sequence[float | None]) -> Iterator[_Axis]:
     )
 
 
-def _lines(runs: Sequence[Run], its: Sequence[Effect | None]) -> Iterator[Row]:
-    """A tip's rows, one a run."""
+def _lines(runs: Sequence[Run], its: Sequence[Effect | None]) -> Iterator[tuple[Row, int]]:
+    """A tip's rows with the place of their run; runs that lack it for one reason share a row."""
     there = [row for row in its if row is not None]
     names = {label(row) for row in there}
     name = names.pop() if len(names) == 1 else there[0].tip
-    for place, (run, row) in enumerate(zip(runs, its, strict=True)):
-        named = drawing.wrap(name, LABELS_WIDTH - 0.1) if place == 0 else ""
-        if row is None or row.effect is None:
-            why = f"not in {run.label}" if row is None else f"{row.verdict}: {row.reason}"
-            told = f"{run.label}: {why if row is None or row.reason else row.verdict or NO_DATA}"
-            inside = drawing.wrap(told, PLOT_WIDTH - 0.2)
-            yield Row(label=named, inside=inside)
-            continue
-        own = "" if name == label(row) else f", {row.variant}"
-        words = drawing.wrap(f"{run.label} {effect_text(row)}{own}", WORDS_WIDTH - 0.1)
-        yield Row(label=named, words=words, effect=row)
+    named = drawing.wrap(name, LABELS_WIDTH - 0.1)
+    absent: dict[str, list[int]] = {}
+    for place, row in enumerate(its):
+        if row is not None and row.effect is not None:
+            own = "" if name == label(row) else f", {row.variant}"
+            told = f"{runs[place].label} {effect_text(row)}{own}"
+            yield Row(label=named, words=drawing.wrap(told, WORDS_WIDTH - 0.1), effect=row), place
+            named = ""
+        else:
+            absent.setdefault(_why_absent(row), []).append(place)
+    for why, places in absent.items():
+        told = f"{', '.join(runs[place].label for place in places)}: {why}"
+        yield Row(label=named, inside=drawing.wrap(told, PLOT_WIDTH - 0.2)), places[0]
+        named = ""
+
+
+def _why_absent(row: Effect | None) -> str:
+    if row is None:
+        return "not in this run"
+    return ": ".join(part for part in (row.verdict, row.reason) if part) or NO_DATA
 
 
 def _distribution_line(one: Distribution) -> Row:
@@ -156,29 +181,26 @@ def _distribution_line(one: Distribution) -> Row:
     middle = estimate_text(
         row.median, row.lower_quartile, row.upper_quartile, kind=row.effect_kind, unit=row.unit
     )
-    words = "\n".join(
-        drawing.wrap(part, WORDS_WIDTH - 0.1) for part in (middle, verdicts_text(row))
-    )
+    words = "\n".join(drawing.wrap(part, WORDS_WIDTH - 0.1) for part in (middle, outcome(row)))
     return Row(label=named, words=words)
 
 
-def _drawing_of_runs(
-    axis: _Axis,
-    placed: Sequence[Row],
-    looks: Sequence[tuple[str, str]],
-    effects: Sequence[Effect | None],
+def _of_runs(
+    axis: _Axis, placed: Sequence[Row], looks: Sequence[tuple[str, str]]
 ) -> Callable[[Axes], float]:
+    """Draws each row's effect with the look of its run; gives how far from no effect it reaches."""
+
     def draw(axes: Axes) -> float:
         reach = 0.0
-        for row, (marker, colour), effect in zip(placed, looks, effects, strict=True):
+        for row, (marker, colour) in zip(placed, looks, strict=True):
+            effect = row.effect
             if effect is None or effect.effect is None:
                 continue
             point = axis.position(effect.effect, effect.margin)
             ends = [point, point]
             if effect.ci_low is not None and effect.ci_high is not None:
-                ends = [
-                    axis.position(end, effect.margin) for end in (effect.ci_low, effect.ci_high)
-                ]
+                interval = (effect.ci_low, effect.ci_high)
+                ends = [axis.position(end, effect.margin) for end in interval]
             axes.plot(ends, [row.center] * 2, color=colour, solid_capstyle="butt")
             for end, head in zip(ends, "<>", strict=True):
                 if abs(end) == axis.most:
@@ -190,9 +212,11 @@ def _drawing_of_runs(
     return draw
 
 
-def _drawing_of_machines(
+def _of_machines(
     axis: _Axis, placed: Sequence[Row], found: Sequence[Distribution]
 ) -> Callable[[Axes], float]:
+    """Draws each row's machines; gives how far from no effect they reach."""
+
     def draw(axes: Axes) -> float:
         reach = 0.0
         for row, one in zip(placed, found, strict=True):
@@ -202,7 +226,7 @@ def _drawing_of_machines(
             )
             if not one.effects:
                 continue
-            room = row.height - 0.1
+            room = min(row.height, DOTS_HEIGHT) - 0.1
             places = [axis.position(effect, None) for effect in one.effects]
             heights = [
                 row.center + room * ((number * _GOLDEN) % 1 - 0.5) for number in range(len(places))
@@ -212,7 +236,7 @@ def _drawing_of_machines(
                 places, heights, "o", color=drawing.SKY, ms=2.5, mew=0, alpha=0.6, rasterized=True
             )
             axes.barh(
-                row.center, upper - lower, 0.55 * row.height, left=lower,
+                row.center, upper - lower, 0.6 * room, left=lower,
                 fc="none", ec=drawing.DARK, lw=1.0, zorder=3,
             )  # fmt: skip
             axes.plot(
@@ -225,36 +249,32 @@ def _drawing_of_machines(
     return draw
 
 
-_Part = tuple[_Axis, list[Row], Callable[[Axes], float]]
-
-
-def _figure(
-    title: str, parts: Sequence[_Part], footer: str, names: Sequence[str], *, separated: int
-) -> Figure:
-    """Title, key, the axes one below another, footer; a faint line after ``separated`` rows."""
+def _figure(title: str, parts: Sequence[_Part], footer: str, names: Sequence[str]) -> Figure:
+    """Title, key, the axes one below another, footer."""
     full = WIDTH - 2 * EDGE
     footer = drawing.wrap(footer, full)
     key = _key_lines(names, full)
     header = EDGE + 0.4 + len(key) * KEY_HEIGHT
-    drawn = sum(drawing.total_height(rows) + TICKS_HEIGHT + EDGE for _, rows, _ in parts)
+    drawn = sum(drawing.total_height(part.rows) + TICKS_HEIGHT + EDGE for part in parts)
     figure = drawing.new_figure(header + drawn + drawing.line_count(footer) * LINE + EDGE)
     drawing.write_text(figure, EDGE, title, size=TITLE_SIZE, weight="bold")
     for number, line in enumerate(key):
         _write_key(figure, EDGE + 0.4 + number * KEY_HEIGHT, line)
     top = header
-    for axis, rows, draw in parts:
-        tall = drawing.total_height(rows)
+    for part in parts:
+        axis = part.axis
+        tall = drawing.total_height(part.rows)
         axes = drawing.inches_axes(figure, EDGE + LABELS_WIDTH, top, PLOT_WIDTH, tall)
-        drawing.write_rows(axes, rows)
+        drawing.write_rows(axes, part.rows)
         axes.set_xscale("asinh", linear_width=axis.linear_up_to)
         if axis.bound:
             axes.axvspan(-axis.bound, axis.bound, color=drawing.BAND, lw=0)
         axes.axvline(0, color=drawing.GREY, lw=0.8)
-        reach = max(draw(axes), 2 * axis.bound, 0.5 * axis.linear_up_to)
+        reach = max(part.draw(axes), 2 * axis.bound, 0.5 * axis.linear_up_to)
         axes.set_xlim(-1.15 * reach, 1.15 * reach)
         set_ticks(axes, axis.ticks)
         axes.set_xlabel(drawing.wrap(axis.says, PLOT_WIDTH + WORDS_WIDTH - 0.2))
-        for row in rows[separated::separated]:
+        for row in (part.rows[start] for start in part.starts):
             axes.axhline(row.center - row.height / 2, color="#E6E6E6", lw=0.8)
         top += tall + TICKS_HEIGHT + EDGE
     drawing.write_text(figure, top, footer, color=drawing.FAINT)
