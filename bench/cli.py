@@ -193,22 +193,24 @@ def compare(
 
 @app.command()
 def publish(
-    run: Annotated[Path | None, typer.Argument(help="A run folder below results/local/.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder below results/local/, or one that is published."),
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only say whether the README is current.")
+        bool, typer.Option("--check", help="Only say whether what is published is current.")
     ] = False,
 ) -> None:
     """Copy a run to results/<machine>/ and show it in the README; --check exits 1 when stale."""
     from bench import publishing
 
     if check:
-        if not publishing.readme_is_current():
-            print("The README does not show what its results say. Fix: python -m bench publish RUN")
-            raise typer.Exit(1)
-    elif run is None:
+        problems = publishing.stale()
+        print("\n".join(problems) or "What is published is what its measurements give.")
+        raise typer.Exit(int(bool(problems)))
+    if run is None:
         raise UserError("publish needs a run folder.", "python -m bench publish results/local/…")
-    else:
-        print(publishing.publish(run))
+    print(publishing.publish(run))
 
 
 @app.command()

@@ -1,7 +1,10 @@
 """Publish a run: copy it to ``results/<machine>/`` and show it in the README."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+
+from PIL import Image
 
 from bench.analysis.effects import effects
 from bench.engine.processes import ROOT
@@ -9,35 +12,90 @@ from bench.errors import UserError
 from bench.records.measurements import read_measurements
 from bench.records.run_folder import RESULTS, RunFolder
 from bench.reporting import model, readme
+from bench.reporting.markdown import markdown
+from bench.reporting.outputs import picture_names
+from bench.session import names_of_this_user
 
 README = ROOT / "README.md"
+_PUBLISHED = ("*.json", "*.csv", "*.md", "*.html", "figures/*.png", "figures/*.svg")
+"""What of a run's folder is published; whatever else lies there stays."""
 
 
 def publish(run: Path) -> Path:
-    """Copy the run folder as it is and rewrite the README; returns the new folder.
+    """Copy the run to ``results/<machine>/`` and rewrite the README; returns the new folder.
 
-    Raises UserError when ``run`` is no run folder or was published before.
+    A run that lies there already is only shown in the README. Raises UserError when ``run`` is no
+    run folder, was published before, or names this host, this user or a folder of theirs.
     """
     source = RunFolder.existing(run)
     target = RESULTS / source.read_environment()["machine_name"] / run.resolve().name
-    if target.exists():
+    is_published = target == run.resolve()
+    if target.exists() and not is_published:
         raise UserError(
             f"{run} was published before: {target} exists.", "Remove that folder to do it again."
         )
     text = README.read_text(encoding="utf-8")
     readme.published_folder(text)
-    shown = readme.with_results(text, _report(source), target.relative_to(ROOT).as_posix())
-    shutil.copytree(run, target)
-    README.write_text(shown, encoding="utf-8")
+    shown = readme.with_results(text, _report(source), target.relative_to(ROOT))
+    for path in _files(run):
+        if found := sorted(names_of_this_user(_readable(path))):
+            raise UserError(
+                f"{path} names what is private: {', '.join(map(repr, found))}.",
+                "Take it out of that file (and tell the suite's authors that it was written).",
+            )
+    if not is_published:
+        for path in _files(run):
+            copy = target / path.relative_to(run)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    README.write_text(readme.with_selfcheck(shown, ROOT), encoding="utf-8")
     return target
 
 
-def readme_is_current() -> bool:
-    """Whether the README shows what the results that it names say."""
-    return readme.is_current(README, _report(readme.results_folder(README)))
+def stale() -> list[str]:
+    """What published files say other than the measurements beside them: a sentence each."""
+    found = []
+    text = README.read_text(encoding="utf-8")
+    folder = Path(readme.published_folder(text))
+    shown = readme.with_results(text, _report(RunFolder.existing(ROOT / folder)), folder)
+    if readme.with_selfcheck(shown, ROOT) != text:
+        found.append(
+            f"README.md does not show what its results say. Fix: python -m bench publish {folder}"
+        )
+    for plan in sorted(RESULTS.glob("*/*/plan.json")):
+        run = RunFolder(plan.parent)
+        if run.path.parent.name != "local" and (problem := _stale_report(run)):
+            fix = f"python -m bench report {run.path.relative_to(ROOT)}"
+            found.append(f"{run.path.relative_to(ROOT)}: {problem} Fix: {fix}")
+    return found
+
+
+def _stale_report(run: RunFolder) -> str | None:
+    report = _report(run)
+    written = run.report.read_text(encoding="utf-8") if run.report.exists() else ""
+    if written != markdown(report):
+        return "report.md is not what the measurements give."
+    pictures = {path.name for path in (run.path / "figures").glob("*")}
+    if differing := sorted(pictures ^ set(picture_names(report))):
+        return f"figures/ has too many or too few pictures ({', '.join(differing)})."
+    return None
 
 
 def _report(folder: RunFolder) -> model.Report:
     plan, environment = folder.read_plan(), folder.read_environment()
     measurements = read_measurements(folder.measurements)
     return model.build(plan, environment, measurements, effects(measurements, plan, environment))
+
+
+def _files(run: Path) -> Iterator[Path]:
+    for pattern in _PUBLISHED:
+        yield from sorted(run.glob(pattern))
+
+
+def _readable(path: Path) -> str:
+    """The text of a file: of a picture in pixels, what is written beside them."""
+    if path.suffix == ".png":
+        with Image.open(path) as picture:
+            picture.load()
+            return "\n".join(map(str, picture.info.items()))
+    return path.read_text(encoding="utf-8", errors="replace")

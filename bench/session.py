@@ -147,6 +147,7 @@ class Session:
         if options.resume is not None:
             folder = RunFolder.existing(options.resume)
             plan = folder.read_plan()
+            _check_same_nodes(plan, options.nnodes)
             self._resumed = folder, plan
             options = dataclasses.replace(
                 options,
@@ -535,6 +536,7 @@ class Session:
                 "own_images": self.options.data is not None,
                 "own_model": self.options.model is not None,
                 "storage_places": len(self.options.storage),
+                "nnodes": self.options.nnodes,
             },
         )
 
@@ -586,16 +588,39 @@ def scrubbed(turn: Turn, own: Sequence[Path] = ()) -> Turn:
 def scrub(text: str, own: Sequence[Path] = ()) -> str:
     """``text`` without paths, names and hosts that are this user's own; ``own``: more paths."""
     for name, path in (
-        *((f"<{path.name}>", str(path.absolute())) for path in own),
-        ("<environment>", sys.prefix),
-        ("<checkout>", str(ROOT)),
-        ("<cache>", str(machine.cache_folder())),
-        ("~", str(Path.home())),
+        *((f"<{path.name}>", path.absolute()) for path in own),
+        ("<environment>", Path(sys.prefix)),
+        ("<checkout>", ROOT),
+        ("<cache>", machine.cache_folder()),
+        ("~", Path.home()),
     ):
-        text = text.replace(path, name)
+        # A container may have "/" for a home, which is no name.
+        if path != Path(path.anchor):
+            text = text.replace(str(path), name)
+    for name, pattern in _user_and_host().items():
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def names_of_this_user(text: str) -> set[str]:
+    """What in ``text`` names this host, this user or a folder of theirs."""
+    folders = [str(path) for path in (ROOT, Path.home()) if path != Path(path.anchor)]
+    patterns = [rf"{re.escape(folder)}(?![\w-])" for folder in folders]
+    return {
+        match[0]
+        for pattern in (*patterns, *_user_and_host().values())
+        for match in re.finditer(pattern, text)
+    }
+
+
+def _user_and_host() -> dict[str, str]:
+    """What stands for the user's and the host's name in records, and what finds these."""
     user, host = getpass.getuser(), socket.gethostname()
-    text = re.sub(rf"(?<=/){re.escape(user)}(?=/)", "<user>", text)
-    return re.sub(rf"\b{re.escape(host)}\b", "<host>", text) if len(host) > 2 else text
+    patterns = {"<user>": rf"(?<=/){re.escape(user)}(?=/)"}
+    # Two letters are more often a unit or a word than a host.
+    if len(host) > 2:
+        patterns["<host>"] = rf"\b{re.escape(host)}\b"
+    return patterns
 
 
 def _check_tips(chosen: Sequence[str]) -> None:
@@ -678,6 +703,15 @@ def _scan(folder: Path, limit: int, seed: int) -> Images | UserError:
         return scan(folder, limit=limit, seed=seed)
     except UserError as error:
         return error
+
+
+def _check_same_nodes(plan: Plan, nnodes: int) -> None:
+    started_on = plan.options.get("nnodes", 1)
+    if started_on != nnodes:
+        raise UserError(
+            f"The run was started on {started_on} nodes, and --nnodes is {nnodes}.",
+            f"Give --nnodes {started_on}, or start a new run.",
+        )
 
 
 def _check_same(

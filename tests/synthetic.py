@@ -197,27 +197,38 @@ def _arm(
     }
     turns = []
     for block in range(plan.blocks):
-        # A turn is as long as its samples need, so that the rate is exact.
-        seconds = plan.turn_seconds / float(speed[block])
-        cells: dict[str, Any] = {"samples": 75, "seconds": seconds}
+        # A turn is as long as its whole samples need, so that the rate is exact.
+        rates = {m.column: level(m) for m in workload.metrics if m.aggregate == "rate"}
+        per_second = rates.get("samples", BASELINE_LEVEL["samples"])
+        samples = max(1, round(per_second * plan.turn_seconds))
+        seconds = samples / per_second
+        cells: dict[str, Any] = {"samples": samples, "seconds": seconds / float(speed[block])}
         for metric in workload.metrics:
             if metric.aggregate == "once" and metric.column != "startup_seconds":
                 continue
             if metric.aggregate == "once" and block:
                 continue
-            per_second = metric.aggregate == "rate"
-            cells[metric.column] = level(metric) * (plan.turn_seconds if per_second else 1)
+            is_rate = metric.aggregate == "rate"
+            cells[metric.column] = _whole(
+                metric.column, rates[metric.column] * seconds if is_rate else level(metric)
+            )
         if block == 0:
             cells["evidence"] = {"applied": variant.name}
         turns.append(Turn(**common, block=block, position=0, **cells))
     once: dict[str, Any] = {
-        metric.column: level(metric)
+        metric.column: _whole(metric.column, level(metric))
         for metric in workload.metrics
         if metric.aggregate == "once" and metric.column != "startup_seconds"
     }
     if once:
         turns.append(Turn(**common, **once))
     return turns
+
+
+def _whole(column: str, value: float) -> float:
+    """``value`` as the column holds it: bytes and samples are counted."""
+    kind = next(field.type for field in dataclasses.fields(Turn) if field.name == column)
+    return round(value) if kind in (int, int | None) else value
 
 
 def as_read(turns: list[Turn]) -> pd.DataFrame:

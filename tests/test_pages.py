@@ -15,6 +15,7 @@ from test_reporting import NASTY, nasty_plan, nasty_turns, report_of
 from bench.analysis.effects import effects
 from bench.publishing import README
 from bench.records.measurements import read_measurements
+from bench.records.run_folder import RunFolder
 from bench.reporting import model, readme
 from bench.reporting.html import html
 
@@ -158,7 +159,8 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for name in ("overview", *(tip.picture for tip in built.tips)):
             (figures / f"{name}.svg").write_text(PICTURE)
     else:
-        run = readme.results_folder(README)
+        published = readme.published_folder(README.read_text(encoding="utf-8"))
+        run = RunFolder.existing(README.parent / published)
         plan, environment = run.read_plan(), run.read_environment()
         measurements = read_measurements(run.measurements)
         rows = effects(measurements, plan, environment)

@@ -83,6 +83,20 @@ def test_the_version_is_stated_once() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", bench.__version__)
 
 
+def test_every_file_of_the_package_is_installed_with_it() -> None:
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = content["tool"]["setuptools"]["package-data"]
+    installed = {
+        path
+        for package, its in patterns.items()
+        for pattern in its
+        for path in ROOT.joinpath(*package.split(".")).glob(pattern)
+    }
+    inside = {path for path in files_of_the_project() if ROOT / "bench" in path.parents}
+    assert {path for path in inside if path.suffix != ".py"} == installed
+    assert ROOT / "bench" / "reporting" / "bench.mplstyle" in installed
+
+
 def test_no_file_names_a_home_folder_or_this_checkout() -> None:
     personal = [rb"/(?:home|Users)/(?!somebody\b)\w"]
     if len(ROOT.parts) > 2:
@@ -277,8 +291,8 @@ def test_a_missing_venv_module_is_named_with_its_fix(
         setup.make_venv()
 
 
-def test_the_readme_shows_what_its_results_say() -> None:
-    """Numbers in the README come from a run's files; ``python -m bench publish RUN`` mends it."""
-    from bench.publishing import readme_is_current
+def test_what_is_published_is_what_its_measurements_give() -> None:
+    """The README's numbers too; each sentence that is found ends with the command that mends it."""
+    from bench.publishing import stale
 
-    assert readme_is_current()
+    assert stale() == []

@@ -654,8 +654,13 @@ def test_a_report_is_written_where_nothing_that_measures_is_installed(tmp_path: 
     writer.close()
     program = """
 import sys
-missing = "torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx onnxruntime pynvml"
-sys.modules.update(dict.fromkeys([*missing.split(), "pytest", "skimage", "sklearn"]))
+class Missing:
+    names = ("torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx onnxruntime "
+             "pynvml pytest skimage sklearn").split()
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
 from bench.cli import main
 main()
 """
