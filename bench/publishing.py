@@ -12,6 +12,7 @@ from bench.errors import UserError
 from bench.records.measurements import read_measurements
 from bench.records.run_folder import RESULTS, RunFolder
 from bench.reporting import model, readme
+from bench.reporting.html import html
 from bench.reporting.markdown import markdown
 from bench.reporting.outputs import picture_names
 from bench.session import names_of_this_user
@@ -72,13 +73,19 @@ def stale() -> list[str]:
 
 def _stale_report(run: RunFolder) -> str | None:
     report = _report(run)
-    written = run.report.read_text(encoding="utf-8") if run.report.exists() else ""
-    if written != markdown(report):
+    if _differs(run.markdown, markdown(report)):
         return "report.md is not what the measurements give."
-    pictures = {path.name for path in (run.path / "figures").glob("*")}
+    figures = run.path / "figures"
+    pictures = {path.name for path in figures.glob("*")}
     if differing := sorted(pictures ^ set(picture_names(report))):
         return f"figures/ has too many or too few pictures ({', '.join(differing)})."
+    if _differs(run.report, html(report, figures)):
+        return "report.html is not what the measurements and figures/ give."
     return None
+
+
+def _differs(path: Path, content: str) -> bool:
+    return not path.exists() or path.read_text(encoding="utf-8") != content
 
 
 def _report(folder: RunFolder) -> model.Report:

@@ -61,7 +61,7 @@ def _of_check(tip: TipReport) -> Conclusion:
         if row.verdict == tip.verdict:
             told.setdefault(row.reason or "no reason was given", []).append(row.variant)
     why = "; ".join(f"{_listing(names)}: {reason}" for reason, names in told.items())
-    return Conclusion(short=_ASKED[tip.verdict], why=_sentence(why))
+    return Conclusion(short=_ASKED[tip.verdict], why=f"{_sentence(why)} In all: {tip.answers}.")
 
 
 _ASKED: dict[Verdict | None, str] = {
@@ -239,5 +239,5 @@ def _listing(names: Sequence[str]) -> str:
 
 def _sentence(text: str) -> str:
     """``text`` as a sentence; a first word that is a name in code keeps its small letter."""
-    first = text.partition(" ")[0]
+    first = text.partition(" ")[0].rstrip(":,;")
     return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}." if text else ""

@@ -41,8 +41,8 @@ def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = Tr
     """``1.52× [1.48, 1.56]`` for a ratio, ``+1.2 points [0.4, 2.0]`` for a difference.
 
     Without an interval (one replicate) only the effect; empty without an effect. ``with_unit``
-    false leaves a difference's unit out, where the value beside it has it; ``with_interval`` false
-    leaves the interval out, with the decimals that it calls for.
+    false leaves a difference's unit out, where the value beside it has it. ``with_interval`` false
+    leaves the interval out, and decimals that only it calls for.
     """
     return estimate_text(
         row.effect,
@@ -67,7 +67,7 @@ def estimate_text(
     if estimate is None:
         return ""
     is_ratio = kind == "ratio"
-    places = _places(low, high)
+    places = _places(low, high) if with_interval else min(_places(low, high), 2)
     sign = "+" if estimate > 0 and not is_ratio else ""
     told = f"{sign}{_fixed(estimate, places)}{'×' if is_ratio else ''}"
     ends = (low, high) if with_interval else (None, None)
