@@ -12,7 +12,6 @@ import pickle
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from bench import live
 from bench.analysis.effects import effects
 from bench.analysis.intervals import Interval, student_interval
 from bench.bare_loop import Order
-from bench.engine.arm import Build, Ran, Run, WarmUp
+from bench.engine.arm import Build, Run, WarmUp
 from bench.engine.processes import ROOT, Arm, Processes
 from bench.engine.replicate import Group, Pace
 from bench.engine.rounds import Policy, run_rounds
@@ -36,8 +35,11 @@ from bench.tips.tip import THROUGHPUT, Tip, Variant, Workload
 from bench.workloads.known import LOADER_WORKERS, decoding, loading, training
 from bench.workloads.work import Context
 
-PACE = Pace(blocks=8, turn_seconds=0.05, warm_up_seconds=0.05)
-REPLICATES = 5
+PACE = Pace(blocks=6, turn_seconds=0.05, warm_up_seconds=0.05)
+REPLICATES = 6
+OVERHEAD_BLOCKS = 20
+"""Starting a bare loop takes seconds, so more turns of it cost little. Two processes that run the
+same step differ by 3 %, though, so that only more replicates narrow the interval."""
 SLOW_DOWNS = {"5 % slower": 20, "10 % slower": 10}
 OVERHEAD_MARGIN = 0.02
 FREEZING_MARGIN = 0.03
@@ -60,7 +62,8 @@ class Finding:
 
 WORKLOADS = (
     Workload(name="decoding", build=decoding, metrics=(THROUGHPUT,), pinned=True),
-    Workload(name="loading", build=loading, metrics=(THROUGHPUT,)),
+    # A loader's turns begin and end with batches half made: short ones are mostly those ends.
+    Workload(name="loading", build=loading, metrics=(THROUGHPUT,), turn_seconds=0.08),
     Workload(name="training step", build=training, metrics=(THROUGHPUT,), pinned=True),
 )
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
@@ -69,20 +72,21 @@ BY_NAME = {workload.name: workload for workload in WORKLOADS}
 def check(*, trials: int, repeats: int, out: Path, seed: int, console: Console) -> int:
     """Run all four checks, print and write their figures; 1 when one doesn't hold, else 0.
 
-    ``trials`` a workload for A/A and planted, ``repeats`` replicates for overhead and freezing.
+    ``trials`` a workload for A/A and planted; ``repeats`` replicates for freezing, twice as many
+    for overhead.
     ``out`` gets the findings, ``<out>_trials.csv`` beside it every trial's effect.
     """
     with Session(Options(seed=seed)) as session:
         session.context = dataclasses.replace(session.context, images=session.images())
         console.print(
             f"{trials} trials of {REPLICATES} replicates a workload, "
-            f"{repeats} replicates of overhead and freezing"
+            f"{2 * repeats} replicates of overhead, {repeats} of freezing"
         )
         rows = _trials(session, trials, console)
         findings = [finding for name in BY_NAME for finding in judge_trials(name, rows, trials)]
         for name in ("decoding", "training step"):
             console.print(f"overhead: {name}")
-            findings.append(_overhead(session, BY_NAME[name], repeats, seed))
+            findings.append(_overhead(session, BY_NAME[name], 2 * repeats, seed))
         console.print("freezing")
         findings += _freezing(session.context, session.cores, repeats, seed)
     _write(out, findings)
@@ -204,7 +208,7 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
         ) as bare:
             _bare_turn(bare, 2 * steps)
             totals = {"suite": 0.0, "bare": 0.0}
-            for _ in range(PACE.blocks):
+            for _ in range(OVERHEAD_BLOCKS):
                 for name in order.sample(sorted(totals), 2):
                     if name == "suite":
                         totals[name] += arm.ask(Run(steps=steps)).seconds
@@ -249,8 +253,11 @@ def _bare_turn(process: "subprocess.Popen[bytes]", steps: int) -> float:
 def _freezing(
     context: Context, cores: tuple[int, ...], repeats: int, seed: int
 ) -> Iterator[Finding]:
-    """A loader in slices against one long turn: equal when frozen between, too fast when not."""
-    slices, steps, pause = 8, 2 * LOADER_WORKERS, 0.15
+    """A loader in slices against one long turn: equal when frozen between, too fast when not.
+
+    Between two slices another loader takes a turn, as in a run.
+    """
+    slices, steps = 20, 4 * LOADER_WORKERS
     order = random.Random(seed)
     seconds: dict[str, list[float]] = {"continuous": [], "frozen": [], "unfrozen": []}
     with Processes() as freezing, Processes(freezes=False) as not_freezing:
@@ -263,16 +270,16 @@ def _freezing(
 
         def take(name: str) -> float:
             processes = not_freezing if name == "unfrozen" else freezing
-            arm = start(processes)
+            arm, other = start(processes), start(freezing)
             if name == "continuous":
-                ran: Ran = arm.ask(Run(steps=slices * steps))
-                total = ran.seconds
+                total: float = arm.ask(Run(steps=slices * steps)).seconds
             else:
                 total = 0.0
                 for _ in range(slices):
-                    time.sleep(pause)
+                    other.ask(Run(steps=steps))
                     total += arm.ask(Run(steps=steps)).seconds
             processes.end(arm)
+            freezing.end(other)
             return total
 
         for _ in range(repeats):

@@ -556,8 +556,11 @@ def test_works_without_torch_and_pytest(tmp_path: Path) -> None:
     paths = [str(file(tmp_path / f"{n}.csv", planted(n, 1.2))) for n in range(2)]
     code = """
 import runpy, sys
-for name in ("torch", "torchvision", "pytest", "pytest_benchmark"):
-    sys.modules[name] = None
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("torch", "torchvision", "pytest", "pytest_benchmark"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
 sys.argv = ["bench", "compare", *sys.argv[1:]]
 runpy.run_module("bench", run_name="__main__")
 """

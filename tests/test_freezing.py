@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from planted import CONTEXT
 
-from bench.engine.arm import Build, Run, WarmUp
-from bench.engine.processes import Processes
+from bench.engine import tree
+from bench.engine.arm import Build, Call, Run, WarmUp
+from bench.engine.processes import ArmFailed, Processes
 from bench.workloads.work import Context, Work
 
 PREFETCHED = 20
@@ -55,3 +56,14 @@ def test_only_unfrozen_workers_make_batches_while_their_arm_waits(
         while made(log) == before and time.monotonic() < deadline:
             time.sleep(0.05)
         assert (made(log) == before) is freezes
+
+
+def test_an_arm_that_cannot_be_stopped_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Processes(preload=[]) as processes:
+        arm, other = (processes.start(cores=(0,), threads=None) for _ in range(2))
+        with monkeypatch.context() as stubborn:
+            stubborn.setattr(tree, "PATIENCE_SECONDS", 0.05)
+            stubborn.setattr(tree, "_stands_still", lambda pid: False)
+            with pytest.raises(ArmFailed, match=r"did not stop within .*; the arm was killed"):
+                arm.ask(Call(function=abs, arguments=(-1,)))
+        assert other.ask(Call(function=abs, arguments=(-1,))) == 1

@@ -85,7 +85,12 @@ class Arm:
             raise ArmFailed(self._death()) from None
         if isinstance(reply, Failed):
             raise ArmFailed(reply.reason, reply.kind)
-        self.members = tree.freeze(self.pid) if self._freezes else tree.tree(self.pid)
+        try:
+            self.members = tree.freeze(self.pid) if self._freezes else tree.tree(self.pid)
+        except tree.NotFrozen as error:
+            tree.kill(self.pid)
+            self._wait()
+            raise ArmFailed(f"{error}; the arm was killed") from None
         return reply
 
     def tree(self) -> list[int]:

@@ -3,13 +3,21 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
+from bench.engine import clock
+
 HAS_PROC = Path("/proc/self/task").exists()
-_PASSES = 1000
+PATIENCE_SECONDS = 20.0
+"""A process that waits for a disk or for a core stops late; one that forks without end never."""
+
+
+class NotFrozen(Exception):
+    """A tree of which some process goes on running."""
 
 
 def tree(root: int) -> list[int]:
@@ -33,18 +41,23 @@ def tree(root: int) -> list[int]:
 def freeze(root: int) -> list[int]:
     """Stop the whole tree and return it: children first, until all stand and nothing is new.
 
-    A process that is born while its parent is being stopped is found by the next pass.
+    A process that is born while its parent is being stopped is found by the next pass. NotFrozen
+    when that doesn't end.
     """
     stopped: set[int] = set()
-    for _ in range(_PASSES):
+    deadline = clock.now() + PATIENCE_SECONDS
+    while clock.now() < deadline:
         members = tree(root)
         for pid in reversed(members):
             if pid not in stopped:
                 _signal(pid, signal.SIGSTOP)
-        if stopped.issuperset(members) and all(_stands_still(pid) for pid in members):
-            return members
+        if stopped.issuperset(members):
+            if all(_stands_still(pid) for pid in members):
+                return members
+            # Nothing is new: what is missing is a core for those that have yet to take the signal.
+            time.sleep(0.0002)
         stopped.update(members)
-    raise RuntimeError(f"process {root} could not be frozen with all its descendants")
+    raise NotFrozen(f"a process of its tree did not stop within {PATIENCE_SECONDS:.0f} s")
 
 
 def thaw(members: Iterable[int]) -> None:

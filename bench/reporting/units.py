@@ -117,7 +117,7 @@ def margin_text(row: Effect) -> str:
 
 def _places(low: float | None, high: float | None) -> int:
     """Decimals that show the interval's half-width with one digit at least, two where it fits."""
-    if low is None or high is None or high == low:
+    if low is None or high is None or math.isclose(low, high, rel_tol=1e-6):
         return 2
     half_width = (high - low) / 2
     if half_width < 0.005:

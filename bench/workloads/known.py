@@ -40,15 +40,17 @@ def loading(settings: Mapping[str, Any], context: Context) -> Work:
     from bench.workloads import loaders
     from bench.workloads.twice import PASS, TwiceEvery
 
-    context = dataclasses.replace(context, batch_size=PASS // LOADER_WORKERS)
+    context = dataclasses.replace(context, batch_size=PASS // (2 * LOADER_WORKERS))
     make = loaders.SampleMaker(
         transform=loaders.usual_transform(context.image_size), seed=context.seed
     )
     files = loaders.JpegFiles(loaders.shuffled(context.images, context.seed), make)
     dataset = TwiceEvery(files, settings.get("twice_every", 0))
     batches = loaders.Batches(dataset, context, num_workers=LOADER_WORKERS)
-    # A pass of the planted rule is a batch of each worker: one period.
-    return loaders.loading_work(batches, dict)
+    # A pass of the planted rule is two batches of each worker: one period. Small batches leave
+    # little work half done at the ends of a turn.
+    work = loaders.loading_work(batches, dict)
+    return dataclasses.replace(work, period=2 * LOADER_WORKERS)
 
 
 def training(settings: Mapping[str, Any], context: Context) -> Work:
