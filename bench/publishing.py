@@ -12,6 +12,7 @@ from bench.errors import UserError
 from bench.records.measurements import read_measurements
 from bench.records.run_folder import RESULTS, RunFolder
 from bench.reporting import model, readme
+from bench.reporting.html import html
 from bench.reporting.markdown import markdown
 from bench.reporting.outputs import picture_names
 from bench.session import names_of_this_user
@@ -72,12 +73,14 @@ def stale() -> list[str]:
 
 def _stale_report(run: RunFolder) -> str | None:
     report = _report(run)
-    written = run.report.read_text(encoding="utf-8") if run.report.exists() else ""
-    if written != markdown(report):
-        return "report.md is not what the measurements give."
-    pictures = {path.name for path in (run.path / "figures").glob("*")}
+    figures = run.path / "figures"
+    pictures = {path.name for path in figures.glob("*")}
     if differing := sorted(pictures ^ set(picture_names(report))):
         return f"figures/ has too many or too few pictures ({', '.join(differing)})."
+    for path, expected in ((run.markdown, markdown(report)), (run.report, html(report, figures))):
+        written = path.read_text(encoding="utf-8") if path.exists() else ""
+        if written != expected:
+            return f"{path.name} is not what the measurements give."
     return None
 
 
