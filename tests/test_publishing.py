@@ -121,10 +121,12 @@ def test_what_is_stale_is_named_with_the_command_that_mends_it(root: Path, run: 
     assert "course.svg, other.svg" in problem
     assert problem.endswith(f"python -m bench report {shown}")
 
-    with (target / "report.md").open("a", encoding="utf-8") as file:
-        file.write("It helps.\n")
-    (problem,) = publishing.stale()
-    assert "report.md is not what the measurements give" in problem
+    (target / "figures" / "other.svg").rename(target / "figures" / "course.svg")
+    for name in ("report.html", "report.md"):
+        with (target / name).open("a", encoding="utf-8") as file:
+            file.write("It helps.\n")
+        (problem,) = publishing.stale()
+        assert f"{name} is not what the measurements give" in problem
 
 
 def test_the_selfcheck_is_shown_where_it_lies_beside_the_run(root: Path, run: Path) -> None:

@@ -55,8 +55,7 @@ class Course:
 def course(measurements: pd.DataFrame) -> Course:
     """The course of the run that left these measurements."""
     turns = measurements[measurements["block"].notna()].reset_index(drop=True)
-    dates = turns["ended_at"] if "ended_at" in turns else pd.Series("", index=turns.index)
-    ended = pd.to_datetime(dates, utc=True, format="ISO8601", errors="coerce")
+    ended = pd.to_datetime(turns["ended_at"], utc=True, format="ISO8601", errors="coerce")
     if ended.isna().any():
         return Course(turns=turns.assign(place=range(1, len(turns) + 1)), has_dates=False)
     # The system's clock may be set back meanwhile; turns never go back.

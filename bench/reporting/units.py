@@ -1,6 +1,8 @@
 """How numbers are written, everywhere: three significant digits, units, intervals, prices."""
 
+import functools
 import math
+from collections.abc import Callable
 
 from bench.records.effects import Effect, EffectKind
 
@@ -69,9 +71,10 @@ def estimate_text(
     is_ratio = kind == "ratio"
     places = _places(low, high) if with_interval else min(_places(low, high), 2)
     sign = "+" if estimate > 0 and not is_ratio else ""
-    told = f"{sign}{_fixed(estimate, places)}{'×' if is_ratio else ''}"
+    write = functools.partial(_ratio if is_ratio else _fixed, places=places)
+    told = f"{sign}{write(estimate)}{'×' if is_ratio else ''}"
     ends = (low, high) if with_interval else (None, None)
-    return _with_interval(told, *ends, places, "" if is_ratio else unit)
+    return _with_interval(told, *ends, write, "" if is_ratio else unit)
 
 
 def price_text(row: Effect, *, with_interval: bool = True) -> str:
@@ -89,7 +92,8 @@ def price_text(row: Effect, *, with_interval: bool = True) -> str:
     width = None if low is None or high is None else high - low
     places = 0 if width is None or width >= 2 else 1
     ends = (low, high) if with_interval else (None, None)
-    return _with_interval(f"{verb} {_fixed(abs(cost), places)} %", *ends, places, "")
+    write = functools.partial(_fixed, places=places)
+    return _with_interval(f"{verb} {write(abs(cost))} %", *ends, write, "")
 
 
 def interval_text(
@@ -125,11 +129,20 @@ def _places(low: float | None, high: float | None) -> int:
     return min(max(1 - math.floor(math.log10(half_width)), 0), 2)
 
 
-def _with_interval(text: str, low: float | None, high: float | None, places: int, unit: str) -> str:
+def _with_interval(
+    text: str, low: float | None, high: float | None, write: Callable[[float], str], unit: str
+) -> str:
     unit = f" {unit}" if unit else ""
     if low is None or high is None:
         return f"{text}{unit}"
-    return f"{text}{unit} [{_fixed(low, places)}, {_fixed(high, places)}]"
+    return f"{text}{unit} [{write(low)}, {write(high)}]"
+
+
+def _ratio(value: float, places: int) -> str:
+    """As :func:`_fixed`; a ratio that would read 0 keeps a digit, down to 0.001."""
+    if value >= 0.001 and round(value, places) == 0:
+        return number(value, 1)
+    return _fixed(value, places)
 
 
 def _fixed(value: float, places: int) -> str:
