@@ -84,10 +84,6 @@ def _stale_report(run: RunFolder) -> str | None:
     return None
 
 
-def _differs(path: Path, content: str) -> bool:
-    return not path.exists() or path.read_text(encoding="utf-8") != content
-
-
 def _report(folder: RunFolder) -> model.Report:
     plan, environment = folder.read_plan(), folder.read_environment()
     measurements = read_measurements(folder.measurements)
