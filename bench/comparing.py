@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,18 +40,16 @@ def compare_runs(
     """
     bound = None if slower is None else parse_bound(slower)
     runs = read_runs(paths)
-    if len(runs) <= MOST_SIDE_BY_SIDE:
-        page, result, record, rows, draw = _side_by_side(runs, bound)
-    else:
-        page, result, record, rows, draw = _over_machines(runs, bound)
+    show = _side_by_side if len(runs) <= MOST_SIDE_BY_SIDE else _over_machines
+    shown = show(runs, bound)
     folder = _folder(out)
     with drawing.style():
-        outputs.write(folder, page, draw(), record, rows)
-    console.print(screen(page))
+        outputs.write(folder, shown.page, shown.draw(), shown.record, shown.rows)
+    console.print(screen(shown.page))
     console.print(
         f"\nComparison: {folder / 'compare.html'}, and compare.md and compare.csv beside it"
     )
-    return int(result is not None and bool(result.slower))
+    return int(shown.gate is not None and bool(shown.gate.slower))
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -102,29 +100,39 @@ def parse_bound(text: str) -> float:
     return bound
 
 
-_Shown = tuple[Page, Gate | None, type, Sequence[Any], Any]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """What is written: the page with its picture, and the rows of compare.csv with their type."""
+
+    page: Page
+    gate: Gate | None
+    record: type
+    rows: Sequence[Any]
+    draw: Callable[[], Figure]
 
 
 def _side_by_side(runs: Sequence[Run], bound: float | None) -> _Shown:
     compared = [compare(runs[0], other) for other in runs[1:]]
     result = None if bound is None else gate(bound, compared)
-
-    def draw() -> Figure:
-        return pairs_picture(runs)
-
-    rows = [row for its in compared for row in its]
-    return pairs_page(runs, compared, result), result, ComparedEffect, rows, draw
+    return _Shown(
+        page=pairs_page(runs, compared, result),
+        gate=result,
+        record=ComparedEffect,
+        rows=[row for its in compared for row in its],
+        draw=lambda: pairs_picture(runs),
+    )
 
 
 def _over_machines(runs: Sequence[Run], bound: float | None) -> _Shown:
     found = distributions(runs)
     result = None if bound is None else gate(bound, _primary_only(runs))
-
-    def draw() -> Figure:
-        return machines_picture(found, len(runs))
-
-    rows = [its.row for its in found]
-    return machines_page(runs, found, result), result, EffectDistribution, rows, draw
+    return _Shown(
+        page=machines_page(runs, found, result),
+        gate=result,
+        record=EffectDistribution,
+        rows=[its.row for its in found],
+        draw=lambda: machines_picture(found, len(runs)),
+    )
 
 
 def _primary_only(runs: Sequence[Run]) -> list[list[ComparedEffect]]:

@@ -60,6 +60,12 @@ BASELINE_LEVEL: Mapping[str, float] = {
 }
 """What a baseline shows: the column's value, or a second of it for rates."""
 
+LENGTH = 10**6
+"""Turns are so many times as long as the plan says: samples are whole numbers, and only many of
+them show a rate to the last digit."""
+
+_COUNTS = {field.name for field in dataclasses.fields(Turn) if field.type == int | None}
+
 Effects = Callable[[str, str, str, Metric], float]
 """The planted effect of (tip, workload, variant, metric): a ratio or a difference of values."""
 
@@ -197,26 +203,22 @@ def _arm(
     }
     turns = []
     for block in range(plan.blocks):
-        # A turn is as long as its whole samples need, so that the rate is exact.
-        rates = {m.column: level(m) for m in workload.metrics if m.aggregate == "rate"}
-        per_second = rates.get("samples", BASELINE_LEVEL["samples"])
-        samples = max(1, round(per_second * plan.turn_seconds))
-        seconds = samples / per_second
-        cells: dict[str, Any] = {"samples": samples, "seconds": seconds / float(speed[block])}
+        # A turn is as long as its samples need, so that the rate is exact.
+        seconds = LENGTH * plan.turn_seconds / float(speed[block])
+        cells: dict[str, Any] = {"samples": 75 * LENGTH, "seconds": seconds}
         for metric in workload.metrics:
             if metric.aggregate == "once" and metric.column != "startup_seconds":
                 continue
             if metric.aggregate == "once" and block:
                 continue
-            is_rate = metric.aggregate == "rate"
-            cells[metric.column] = _whole(
-                metric.column, rates[metric.column] * seconds if is_rate else level(metric)
-            )
+            per_second = metric.aggregate == "rate"
+            length = LENGTH * plan.turn_seconds if per_second else 1
+            cells[metric.column] = as_counted(metric.column, level(metric) * length)
         if block == 0:
             cells["evidence"] = {"applied": variant.name}
         turns.append(Turn(**common, block=block, position=0, **cells))
     once: dict[str, Any] = {
-        metric.column: _whole(metric.column, level(metric))
+        metric.column: as_counted(metric.column, level(metric))
         for metric in workload.metrics
         if metric.aggregate == "once" and metric.column != "startup_seconds"
     }
@@ -225,10 +227,9 @@ def _arm(
     return turns
 
 
-def _whole(column: str, value: float) -> float:
-    """``value`` as the column holds it: bytes and samples are counted."""
-    kind = next(field.type for field in dataclasses.fields(Turn) if field.name == column)
-    return round(value) if kind in (int, int | None) else value
+def as_counted(column: str, value: float) -> float:
+    """``value`` as its column can hold it: samples and bytes are whole numbers."""
+    return round(value) if column in _COUNTS else value
 
 
 def as_read(turns: list[Turn]) -> pd.DataFrame:

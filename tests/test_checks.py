@@ -128,7 +128,8 @@ def test_the_report_has_a_table_of_questions_and_no_picture_of_them(tmp_path: Pa
     turns = [*answered(), *make_turns(make_plan(make_tip("other")))]
     found = rows_of(plan, turns)
     reporting.write(tmp_path, plan, make_environment(), as_read(turns), found)
-    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"overview", "other"}
+    pictures = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert pictures == {"overview", "course", "other"}
     told = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "| Question | Verdict | What was seen |" in told
     assert "| three | fail | saw fail. Do this. |" in told
@@ -136,7 +137,8 @@ def test_the_report_has_a_table_of_questions_and_no_picture_of_them(tmp_path: Pa
         "1 failed (four), 1 fail (three), 1 warn (two), 1 inconclusive (six), 1 pass, "
         "1 not measurable here"
     )
-    assert f"Answered: {summary}" in told
+    assert f"In all: {summary}." in told
+    assert "**The check itself failed and gave no answer.** Four: " in told
     assert f"| `asked` |  | check |  |  |  | {summary} |  |  |" in told
     assert "figures/asked" not in told
     assert "value: `three`" in told

@@ -244,12 +244,12 @@ class TestValues:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
-            ({"batch_size": 64}, "the batch size: not the same (16; 64)"),
-            ({"model": "resnet50"}, "the model: not the same (small_cnn; resnet50)"),
-            ({"images_checksum": "00" * 32}, "the images: not the same"),
-            ({"images_checksum": None}, "the images: not known in B"),
-            ({"threads": None}, "the number of threads: not known in B"),
-            ({"start_method": "spawn"}, "the start method: not the same (fork; spawn)"),
+            ({"batch_size": 64}, "not the same batch size (16; 64)"),
+            ({"model": "resnet50"}, "not the same model (small_cnn; resnet50)"),
+            ({"images_checksum": "00" * 32}, "not the same images"),
+            ({"images_checksum": None}, "images not known in B"),
+            ({"threads": None}, "number of threads not known in B"),
+            ({"start_method": "spawn"}, "not the same start method (fork; spawn)"),
             ({"value_standard_error": None}, "no interval of the value in B"),
             ({"higher_is_better": None}, "whether more is better is not known in B"),
         ],
@@ -295,7 +295,7 @@ class TestGate:
         theirs = [dataclasses.replace(row, batch_size=64) for row in planted(2, 1.2)]
         found = gate(self.BOUND, [two(planted(1, 1.2), theirs)])
         assert len(found.looks) == 1
-        reason = "the batch size: not the same (16; 64)"
+        reason = "not the same batch size (16; 64)"
         assert found.missing == (("tip's baseline (off)", reason),)
 
     def test_says_how_small_a_slow_down_is_seen(self) -> None:

@@ -112,6 +112,10 @@ def test_what_is_stale_is_named_with_the_command_that_mends_it(root: Path, run: 
     (root / "README.md").write_text(text, encoding="utf-8")
     assert publishing.stale() == []
 
+    (target / "report.html").unlink()
+    (problem,) = publishing.stale()
+    assert "report.html is not what the measurements and figures/ give" in problem
+
     (target / "figures" / "course.svg").rename(target / "figures" / "other.svg")
     (problem,) = publishing.stale()
     assert "course.svg, other.svg" in problem
@@ -122,7 +126,7 @@ def test_what_is_stale_is_named_with_the_command_that_mends_it(root: Path, run: 
         with (target / name).open("a", encoding="utf-8") as file:
             file.write("It helps.\n")
         (problem,) = publishing.stale()
-        assert f"{name} is not what the measurements give" in problem
+        assert f"{name} is not what the measurements" in problem
 
 
 def test_the_selfcheck_is_shown_where_it_lies_beside_the_run(root: Path, run: Path) -> None:

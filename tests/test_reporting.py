@@ -410,11 +410,12 @@ class TestSentences:
             "Of the rest, slower (0.25×) and slow (0.50×) made things worse; watching costs 10.0 % "
             "of the speed; same made no difference; 1 cannot be measured on this machine."
         )
-        assert sure == (
+        assert sure.startswith(
             "How sure: each 95 % interval, over 5 replicates and beside a margin of ±3 %, misses "
             "its true effect about one time in twenty by chance; the same thing measured twice "
-            "read 1.00×, as it should."
+            "read 1.00"
         )
+        assert sure.endswith("], as it should.")
 
     def test_a_gain_of_unclear_size_and_noise_are_told_as_such(self) -> None:
         plan = make_plan(make_tip("some"), make_tip("noisy"), make_tip("aa", section="A/A"))
@@ -433,13 +434,13 @@ class TestSentences:
         helped, rest, sure = summary(report)
         assert helped == "some helped, perhaps too little to matter."
         assert rest == "Of the rest, 1 stayed inconclusive."
-        assert sure.endswith("so a difference of that size means little here.")
+        assert sure.endswith("so an effect within that range means little here.")
         some, noisy, aa = (conclusion(tip, report) for tip in report.tips)
         assert some.short == "It helps here, perhaps too little to matter"
         assert noisy.short == "Too noisy to say"
         assert "replicates would probably settle it, 5 measured." in noisy.why
         assert aa.short == "Nothing to follow: this is the same thing twice"
-        assert "so an effect of that size means little here" in aa.why
+        assert "so an effect within that range means little here" in aa.why
 
     def test_smoke_claims_nothing(self) -> None:
         plan = make_plan(profile="smoke", claims_verdicts=False)
@@ -449,7 +450,8 @@ class TestSentences:
         assert rest == "1 tip ran."
         found = conclusion(report.tips[0], report)
         assert found.short == "No verdict: a smoke run shows only that it runs"
-        assert found.why == "“on” against “off”: 2.000× [2.000, 2.000], which proves nothing."
+        assert found.why.startswith("“on” against “off”: 2.00")
+        assert found.why.endswith("which proves nothing.")
 
     @pytest.mark.parametrize(
         ("effect", "is_price", "short"),
@@ -517,7 +519,7 @@ class TestSentences:
 
 class TestHtml:
     def page(self, tmp_path: Path, report: model.Report) -> str:
-        for name in ("overview", *(tip.picture for tip in report.tips)):
+        for name in ("overview", "course", *(tip.picture for tip in report.tips)):
             (tmp_path / f"{name}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
         return html(report, tmp_path)
 
@@ -528,7 +530,7 @@ class TestHtml:
         assert re.findall(r'<article id="tip-(\w+)"', told) == ["one", "two"]
         assert "Why &lt;b&gt;so&lt;/b&gt;." in told
         assert "x = 1 &lt; 2" in told
-        assert told.count("<img") == 3
+        assert told.count("<img") == 4
         assert 'https://example.com/p.png"><' not in told.replace("<a href", "")
 
     def test_what_was_not_measured_is_told_once_with_its_reason(self, tmp_path: Path) -> None:
@@ -541,8 +543,8 @@ class TestHtml:
         ("ends", "places"),
         [
             ((1.0, 1 / 1.03, 1.03), (50, 50 - BAND, 50 + BAND)),
-            ((2.0, None, None), (77.5, None, None)),
-            ((1e9, 0.5, 1e12), (96, 22.5, 96)),
+            ((2.0, None, None), (81.8, None, None)),
+            ((1e9, 0.5, 1e12), (96, 18.2, 96)),
         ],
     )
     def test_a_strip_puts_effects_beside_the_margin(
@@ -656,9 +658,9 @@ def test_a_report_is_written_where_nothing_that_measures_is_installed(tmp_path: 
     program = """
 import sys
 class Missing:
-    names = ("torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx onnxruntime "
-             "pynvml pytest skimage sklearn").split()
-    def find_spec(self, name, *_):
+    names = set("torch torchvision torchcodec turbojpeg jpeg4py simplejpeg cv2 onnx".split())
+    names |= set("onnxruntime pynvml pytest skimage sklearn".split())
+    def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())

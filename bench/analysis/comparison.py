@@ -23,13 +23,13 @@ _WORDED: dict[Verdict, ChangeVerdict] = {
 }
 
 SAME_WORK = {
-    "unit": "the unit",
-    "model": "the model",
-    "batch_size": "the batch size",
-    "image_size": "the image size",
-    "images_checksum": "the images",
-    "threads": "the number of threads",
-    "start_method": "the start method",
+    "unit": "unit",
+    "model": "model",
+    "batch_size": "batch size",
+    "image_size": "image size",
+    "images_checksum": "images",
+    "threads": "number of threads",
+    "start_method": "start method",
 }
 """What must be the same, and known, before values themselves can be compared."""
 
@@ -235,10 +235,10 @@ class _Pair:
             one, two = getattr(ours, column), getattr(theirs, column)
             for run, told in zip(self._runs, (one, two), strict=True):
                 if told is None:
-                    return f"{name}: not known in {run.label}"
+                    return f"{name} not known in {run.label}"
             if one != two:
                 told = "" if column == "images_checksum" else f" ({one}; {two})"
-                return f"{name}: not the same{told}"
+                return f"not the same {name}{told}"
         for run, side in zip(self._runs, (ours, theirs), strict=True):
             if side.value is None:
                 return f"no value in {run.label}"

@@ -106,11 +106,9 @@ class MeasurementWriter:
     """
 
     def __init__(self, path: Path) -> None:
+        is_new = not (path.exists() and _has_own_columns(path))
         if path.exists():
             _end_cut_line(path)
-        is_new = not path.exists() or path.stat().st_size == 0
-        if not is_new:
-            _refuse_other_columns(path)
         self._file: TextIO = path.open("a", encoding="utf-8", newline="")
         if is_new:
             self._file.write(csv_line(COLUMNS))
@@ -150,7 +148,12 @@ def read_measurements(path: Path) -> "pd.DataFrame":
 
 
 def read_turns(path: Path) -> list[Turn]:
-    """Read ``measurements.csv`` back into the values that were written."""
+    """Read ``measurements.csv`` back into the values that were written.
+
+    Raises UserError for a file that another version of the suite wrote.
+    """
+    if not _has_own_columns(path):
+        return []
     return [
         Turn(**row | {"evidence": None if row["evidence"] is None else json.loads(row["evidence"])})
         for row in _rows(path)
@@ -164,10 +167,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     return (unknown | values for _, values in rows)
 
 
-def _refuse_other_columns(path: Path) -> None:
-    """Raise UserError unless the file's head is just the columns that are appended here."""
-    with path.open(encoding="utf-8", newline="") as file:
-        found = next(csv.reader(file), [])
+def _has_own_columns(path: Path) -> bool:
+    """Whether the head is there, or was never finished; UserError for other columns."""
+    with path.open("rb") as file:
+        head = file.readline()
+    if not head.endswith(b"\n"):
+        return False
+    found = next(csv.reader([head.decode("utf-8", errors="replace")]))
     if found != list(COLUMNS):
         others = sorted(set(found) ^ set(COLUMNS)) or ["their order"]
         raise UserError(
@@ -175,6 +181,7 @@ def _refuse_other_columns(path: Path) -> None:
             f"({', '.join(others)}).",
             "Go on with it in that version, or start a new run.",
         )
+    return True
 
 
 def _end_cut_line(path: Path) -> None:

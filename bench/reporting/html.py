@@ -15,20 +15,20 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bench.records.effects import Effect
 from bench.records.plan import SECTIONS
 from bench.reporting.method import PRIVATE, how_to_read, method
 from bench.reporting.model import Report, TipReport
 from bench.reporting.sentences import conclusion, summary
-from bench.reporting.units import interval_text, margin_text, number, percent, quantity
+from bench.reporting.units import interval_text, margin_text, quantity
 
 LINEAR_UP_TO = 3.0
 """Margins up to which a strip is to scale; larger effects are drawn ever closer together."""
 
-FARTHEST = 150.0
-"""Margins at the ends of a strip: about 84× where the margin is 3 %. It is the same on all strips,
+FARTHEST = 80.0
+"""Margins at the ends of a strip: about 11× where the margin is 3 %. It is the same on all strips,
 so that those of two reports compare."""
 
 _LONG = 80
@@ -103,6 +103,11 @@ def anchor(tip: str) -> str:
     return "tip-" + re.sub(r"[^\w]", "-", tip)
 
 
+def breakable(name: str) -> Markup:
+    """A name of code that a narrow column may break where its parts end."""
+    return Markup(re.sub(r"(?<=[\w)])([_.=,(/-])(?=\w)", r"\1<wbr>", str(escape(name))))
+
+
 def data_uri(path: Path) -> str:
     """An SVG picture as an address that holds it."""
     return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
@@ -123,9 +128,16 @@ def skipped(tip: TipReport) -> Iterator[tuple[str, str, list[str]]]:
     return ((verdict, reason, list(names)) for (verdict, reason), names in told.items())
 
 
-def measured_rows(tip: TipReport) -> list[Effect]:
-    """The rows that have something to show: a value, or why there is none although it ran."""
-    return [row for row in tip.rows if row.verdict not in ("not measurable here", "failed")]
+def groups(tip: TipReport) -> list[list[Effect]]:
+    """The rows that were measured, baseline first, by workload and metric in the plan's order.
+
+    A row that gave no number although it ran is among them, with its reason.
+    """
+    found: dict[tuple[str, str], list[Effect]] = {}
+    for row in tip.rows:
+        if row.verdict not in ("not measurable here", "failed"):
+            found.setdefault((row.workload, row.metric), []).append(row)
+    return list(found.values())
 
 
 def _variant(row: Effect) -> str:
@@ -157,20 +169,6 @@ def _render_card(card: str) -> Markup:
     return Markup(_markdown().render(card))
 
 
-def _spread(tip: TipReport, row: Effect) -> str:
-    """The turn spread of a row of its workload's main metric; empty for others."""
-    mains = {(workload.name, workload.metrics[0].name) for workload in tip.tip.workloads}
-    return next(
-        (
-            percent(round(share, 2))
-            for workload, variant, share in tip.turn_spread
-            if (workload, variant) == (row.workload, row.variant)
-            and (row.workload, row.metric) in mains
-        ),
-        "",
-    )
-
-
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
@@ -182,19 +180,17 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "anchor": anchor,
+        "breakable": breakable,
         "card": _render_card,
         "data_uri": data_uri,
-        "percent": percent,
     }
     environment.globals |= {
         "BAND": BAND,
+        "groups": groups,
         "interval_text": interval_text,
         "margin_text": margin_text,
-        "measured_rows": measured_rows,
-        "number": number,
         "quantity": quantity,
         "skipped": skipped,
-        "spread": _spread,
         "strip": strip,
     }
     return environment

@@ -22,7 +22,8 @@ def markdown(report: Report) -> str:
         table(("", ""), [(label, value) for label, value in report.machine]),
         "## Verdicts",
         f"{text(how_to_read(report))} **Bold**: the variant that the article recommends. Here each "
-        "workload's main metric; the others stand with their tip.",
+        "workload's main metric; the others stand with their tip. Turn spread, there, is the "
+        "standard deviation of single turns, a diagnostic that no verdict uses.",
         _verdicts(report),
         *(part for section in SECTIONS for part in _section(section, report)),
         *_left_out(report),

@@ -46,8 +46,7 @@ def method(report: Report) -> tuple[str, ...]:
         "interval lies inside it. “gain, size unclear” and “loss, size unclear”: the 95 % interval "
         "excludes no effect, which is perhaps too small to matter. “inconclusive”: none of these.",
         "Of the primary intervals about one in twenty misses by chance; the intervals of other "
-        "variants and metrics are not corrected for their number. Turn spread is the standard "
-        "deviation of single turns, a diagnostic that no verdict uses.",
+        "variants and metrics are not corrected for their number.",
         "The effects hold for this machine and these versions, with batch "
         f"{plan.batch_size}, {plan.image_size} px, model {plan.model}, {plan.threads} threads, "
         f"device {plan.device}, start method {plan.start_method}. They do not tell how a tip does "

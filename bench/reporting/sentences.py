@@ -61,7 +61,7 @@ def _of_check(tip: TipReport) -> Conclusion:
         if row.verdict == tip.verdict:
             told.setdefault(row.reason or "no reason was given", []).append(row.variant)
     why = "; ".join(f"{_listing(names)}: {reason}" for reason, names in told.items())
-    return Conclusion(short=_ASKED[tip.verdict], why=_sentence(why))
+    return Conclusion(short=_ASKED[tip.verdict], why=f"{_sentence(why)} In all: {tip.answers}.")
 
 
 _ASKED: dict[Verdict | None, str] = {
@@ -92,7 +92,7 @@ def _of_comparison(tip: TipReport, plan: Plan) -> Conclusion:
         return Conclusion(short=short, why=f"{measured}, which proves nothing.")
     if tip.tip.section == "A/A":
         is_quiet = row.verdict == "no difference"
-        lesson = "as it should" if is_quiet else "so an effect of that size means little here"
+        lesson = "as it should" if is_quiet else _WITHIN
         short = "Nothing to follow: this is the same thing twice"
         return Conclusion(short=short, why=f"It read {effect}, {lesson}.")
     if row.verdict == "inconclusive":
@@ -105,6 +105,8 @@ def _of_comparison(tip: TipReport, plan: Plan) -> Conclusion:
         short=short, why=f"{measured}. {_SURE[row.verdict].format(margin=margin_text(row))}"
     )
 
+
+_WITHIN = "so an effect within that range means little here"
 
 _SURE: dict[Verdict, str] = {
     "helps": "The whole 95 % interval lies beyond the margin ({margin}).",
@@ -204,9 +206,9 @@ def _how_sure(effects: Sequence[Effect], plan: Plan) -> str:
     aa = [row for row in aa_rows(effects) if row.effect is not None]
     twice = ""
     if aa:
-        told = _listing([_brief(row) for row in aa])
+        told = _listing([interval_text(row, is_price=False) for row in aa])
         is_quiet = all(row.verdict == "no difference" for row in aa)
-        lesson = "as it should" if is_quiet else "so a difference of that size means little here"
+        lesson = "as it should" if is_quiet else _WITHIN
         twice = f"; the same thing measured twice read {told}, {lesson}"
     return (
         f"How sure: each 95 % interval, over {number} replicates and beside a margin of "
@@ -239,5 +241,5 @@ def _listing(names: Sequence[str]) -> str:
 
 def _sentence(text: str) -> str:
     """``text`` as a sentence; a first word that is a name in code keeps its small letter."""
-    first = text.partition(" ")[0]
+    first = text.partition(" ")[0].rstrip(":,;")
     return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}." if text else ""

@@ -43,8 +43,8 @@ def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = Tr
     """``1.52× [1.48, 1.56]`` for a ratio, ``+1.2 points [0.4, 2.0]`` for a difference.
 
     Without an interval (one replicate) only the effect; empty without an effect. ``with_unit``
-    false leaves a difference's unit out, where the value beside it has it; ``with_interval`` false
-    leaves the interval out, with the decimals that it calls for.
+    false leaves a difference's unit out, where the value beside it has it. ``with_interval`` false
+    leaves the interval out, and decimals that only it calls for.
     """
     return estimate_text(
         row.effect,
@@ -69,7 +69,7 @@ def estimate_text(
     if estimate is None:
         return ""
     is_ratio = kind == "ratio"
-    places = _places(low, high)
+    places = _places(low, high) if with_interval else min(_places(low, high), 2)
     sign = "+" if estimate > 0 and not is_ratio else ""
     write = functools.partial(_ratio if is_ratio else _fixed, places=places)
     told = f"{sign}{write(estimate)}{'×' if is_ratio else ''}"
@@ -121,7 +121,7 @@ def margin_text(row: Effect) -> str:
 
 def _places(low: float | None, high: float | None) -> int:
     """Decimals that show the interval's half-width with one digit at least, two where it fits."""
-    if low is None or high is None or math.isclose(low, high):
+    if low is None or high is None or math.isclose(low, high, rel_tol=1e-6):
         return 2
     half_width = (high - low) / 2
     if half_width < 0.005:

@@ -19,6 +19,16 @@ _SHAPES: dict[ChangeVerdict, Verdict] = {
 """Whose shape and colour a change's verdict has: the effect itself moved that way."""
 
 
+LONGEST_WHOLE = 24
+
+
 def html(page: Page, figures: Path) -> str:
     """The whole page; ``figures`` holds its picture as SVG."""
-    return pages.page("compare.html", page=page, figures=figures, shapes=_SHAPES)
+    return pages.page(
+        "compare.html", page=page, figures=figures, shapes=_SHAPES, is_short=_is_short
+    )
+
+
+def _is_short(text: str) -> bool:
+    """Whether a column is wide enough for the words as they are; longer ones may be broken."""
+    return all(len(word) <= LONGEST_WHOLE for word in text.split())

@@ -46,7 +46,8 @@ def machines_page(runs: Sequence[Run], found: Sequence[Distribution], gate: Gate
             sentences=(
                 "Each machine counts once, with the variant that its run recommends. Typical: the "
                 "mean over machines with its 95 % interval; 95 % of machines: where their own true "
-                "effects lie, noise taken out. Better: helps, or gain, size unclear; worse alike.",
+                "effects lie, noise taken out. Better: helps, or gain, size unclear; worse: hurts, "
+                "or loss, size unclear; same: no difference; unclear: inconclusive.",
             ),
             picture=Picture(
                 name="compare",
@@ -124,43 +125,42 @@ def _same(runs: Sequence[Run], varied: Sequence[Variation]) -> tuple[str, ...]:
 
 def _headlines(rows: Sequence[EffectDistribution]) -> Table:
     head = (
-        *("Tip", "Variant", "Machines", "Better", "No difference", "Worse", "Inconclusive"),
-        *("Not measured", *_SPREAD),
+        *("Tip\nvariant", "Machines", "Better", "Same", "Worse", "Unclear"),
+        *_SPREAD,
     )
     cells = []
     for row in rows:
+        absent = machines_with(row, "not measurable here", "failed")
         counts = (
-            row.machines,
             machines_with(row, *_BETTER),
             row.no_difference_machines,
             machines_with(row, *_WORSE),
             row.inconclusive_machines,
-            machines_with(row, "not measurable here", "failed"),
         )
-        cells.append((row.tip, row.variant, *(f"{count:,}" for count in counts), *_spread(row)))
-    details = ("Variant", "Not measured", "Least to most", "95 % of machines")
-    return Table(
-        head=head,
-        rows=tuple(cells),
-        numbers=tuple(range(2, 8)),
-        codes=(0, 1),
-        details=tuple(map(head.index, details)),
-    )
+        cells.append(
+            (
+                f"{row.tip}\n{row.variant}",
+                f"{row.machines:,}" + (f"\n{absent:,} could not" if absent else ""),
+                *(f"{count:,}" for count in counts),
+                *_spread(row),
+            )
+        )
+    return Table(head=head, rows=tuple(cells), numbers=(1, 2, 3, 4, 5), codes=(0,))
 
 
 def _others(rows: Sequence[EffectDistribution]) -> Table:
-    head = ("Tip", "Workload", "Metric", "Variant", "Machines", "Verdicts", *_SPREAD)
+    head = ("Tip\nvariant", "Workload\nmetric", "Machines", "Verdicts", *_SPREAD)
     cells = (
         (
-            *(row.tip, row.workload, row.metric, row.variant, f"{row.machines:,}"),
+            *(f"{row.tip}\n{row.variant}", f"{row.workload}\n{row.metric}", f"{row.machines:,}"),
             *(verdicts_text(row), *_spread(row)),
         )
         for row in rows
     )
-    return Table(head=head, rows=tuple(cells), numbers=(4,), codes=(0, 3))
+    return Table(head=head, rows=tuple(cells), numbers=(2,), codes=(0,))
 
 
-_SPREAD = ("Median [quartiles]", "Least to most", "Typical [95 %]", "95 % of machines")
+_SPREAD = ("Median [quartiles]\nleast to most", "Typical [95 %]\n95 % of machines")
 
 
 def _spread(row: EffectDistribution) -> tuple[str, ...]:
@@ -168,11 +168,11 @@ def _spread(row: EffectDistribution) -> tuple[str, ...]:
     typical = _estimate(
         row, row.typical_effect, row.typical_effect_ci_low, row.typical_effect_ci_high
     )
+    middle = _estimate(row, row.median, row.lower_quartile, row.upper_quartile)
+    reach = _range(row, row.machines_low, row.machines_high) or row.reason or ""
     return (
-        _estimate(row, row.median, row.lower_quartile, row.upper_quartile),
-        _range(row, row.minimum, row.maximum),
-        typical or row.reason or "",
-        _range(row, row.machines_low, row.machines_high),
+        f"{middle}\n{_range(row, row.minimum, row.maximum)}".strip(),
+        f"{typical}\n{reach}".strip(),
     )
 
 

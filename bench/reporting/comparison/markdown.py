@@ -30,7 +30,14 @@ def _section(section: Section) -> Iterator[str]:
 
 def _table(content: Table) -> str:
     rows = (
-        [code(cell) if place in content.codes else text(cell) for place, cell in enumerate(row)]
+        [_cell(cell, is_code=place in content.codes) for place, cell in enumerate(row)]
         for row in content.rows
     )
-    return table([text(name) for name in content.head], rows, numbers=content.numbers)
+    head = [_cell(name, is_code=False) for name in content.head]
+    return table(head, rows, numbers=content.numbers)
+
+
+def _cell(content: str, *, is_code: bool) -> str:
+    """The first line, and the details below it."""
+    shown = code if is_code else text
+    return "<br>".join(shown(part) for part in content.split("\n", 1) if part)

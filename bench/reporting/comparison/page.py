@@ -1,12 +1,16 @@
 """The page that a comparison comes to: sentences and tables of plain text, for any output."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bench.analysis.gate import Gate
 from bench.reporting.units import percent
 
-_MOST_NAMED = 12
+MOST_ROWS = 30
+"""A table of more rows is folded on the page where it isn't the main one, and cut on the screen."""
+
+_MOST_NAMED = 6
 """So many names stand in one sentence."""
 
 BETWEEN_RUNS = (
@@ -19,10 +23,10 @@ BETWEEN_RUNS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells of plain text.
+    """Cells of plain text; what stands below a cell's first line is detail, not for the screen.
 
     ``numbers``: columns aligned at the right; ``codes``: of code; ``verdicts``: of verdicts on a
-    change; ``details``: left out on the screen.
+    change.
     """
 
     head: tuple[str, ...]
@@ -30,7 +34,6 @@ class Table:
     numbers: tuple[int, ...] = ()
     codes: tuple[int, ...] = ()
     verdicts: tuple[int, ...] = ()
-    details: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,18 +73,14 @@ def gate_section(gate: Gate) -> Section:
     bound = percent(gate.bound)
     seen = gate.smallest_seen
     found = (
-        f"{len(gate.slower)} of {len(gate.looks)} results are slower by more than {bound} with "
-        "their whole 95 % interval."
-        if gate.slower
-        else f"None of {len(gate.looks)} results is slower by more than {bound} with its whole "
-        "95 % interval."
+        f"{len(gate.slower) or 'None'} of {len(gate.looks):,} results compared: slower by more "
+        f"than {bound}, with the whole 95 % interval."
     )
     sees = (
         f"To be found, a slow-down had to reach {percent(round(seen[0], 3))} where the interval is "
         f"narrowest, {percent(round(seen[len(seen) // 2], 3))} in the middle, and "
         f"{percent(round(seen[-1], 3))} where it is widest."
     )
-    lacking = [f"Not looked at: {told}" for told in by_reason(gate.missing)]
     rows = [
         (look.row.other, look.what, f"{look.ratio:.3f} [{look.low:.3f}, {look.high:.3f}]")
         for look in gate.slower
@@ -89,10 +88,24 @@ def gate_section(gate: Gate) -> Section:
     head = ("Run", "Slower", f"Ratio to {gate.looks[0].row.reference} [95 %]")
     return Section(
         title=f"Slower by more than {bound}?",
-        sentences=(found, sees, *lacking),
+        sentences=(found, sees, *_not_looked_at(gate)),
         table=Table(head=head, rows=tuple(rows)) if rows else None,
         is_main=True,
+        is_folded=len(rows) > MOST_ROWS,
     )
+
+
+def _not_looked_at(gate: Gate) -> list[str]:
+    """What a run lacks, by reason; among many runs only how often."""
+    told = by_reason(gate.missing)
+    if len(told) <= _MOST_NAMED:
+        return [f"Not looked at: {one}" for one in told]
+    often = Counter(what for what, _ in gate.missing).most_common(5)
+    return [
+        f"Not looked at, since one of the two runs lacks it or did it with other settings: "
+        f"{len(gate.missing):,} results, most often "
+        f"{listed([f'{what} ({count:,})' for what, count in often])}."
+    ]
 
 
 def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -102,7 +115,7 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
         its = grouped.setdefault(reason, [])
         if what not in its:
             its.append(what)
-    return [f"{listed(its, _MOST_NAMED)}: {reason}." for reason, its in grouped.items()]
+    return [f"{reason}: {listed(its, _MOST_NAMED)}." for reason, its in grouped.items()]
 
 
 def listed(names: Sequence[str], most: int = 99) -> str:

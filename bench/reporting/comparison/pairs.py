@@ -32,7 +32,7 @@ def pairs_page(
     sections = [
         Section(title="Runs", table=_runs(runs)),
         Section(
-            title="What differs besides the effects",
+            title="What else differs",
             sentences=tuple(_unknown(runs)),
             table=_variations(runs, found) if found else None,
         ),
@@ -57,7 +57,7 @@ def pairs_page(
                 )
                 if first
                 else None,
-                table=_effects([row for row in rows if _is_headline(row)], is_short=True),
+                table=_effects([row for row in rows if _is_headline(row)], where=False),
                 is_main=True,
             )
         )
@@ -69,7 +69,7 @@ def pairs_page(
             sections.append(
                 Section(
                     title=f"All other effects: {rows[0].other} against {reference.label}",
-                    table=_effects(others, is_short=False),
+                    table=_effects(others, where=True),
                     is_folded=True,
                 )
             )
@@ -146,16 +146,15 @@ def _unknown(runs: Sequence[Run]) -> Iterator[str]:
         yield f"Not known in any of the runs, so perhaps not the same: {names}."
 
 
-def _effects(rows: Sequence[ComparedEffect], *, is_short: bool) -> Table:
+def _effects(rows: Sequence[ComparedEffect], *, where: bool) -> Table:
+    """A row an effect; ``where`` names its workload and metric too."""
     reference, other = rows[0].reference, rows[0].other
-    where = () if is_short else ("Workload", "Metric")
-    head = (
-        *("Tip", *where, "Variant", reference, other),
-        *(f"{other} / {reference} [95 %]", "Verdict", "Reason"),
-    )
+    head = [
+        *("Tip\nvariant", "Workload\nmetric", reference, other),
+        *(f"{other} / {reference} [95 %]", "Verdict\nreason"),
+    ]
     cells = []
     for row in rows:
-        place = () if is_short else (row.workload, row.metric)
         change = estimate_text(
             row.effect_change,
             row.effect_change_ci_low,
@@ -164,22 +163,20 @@ def _effects(rows: Sequence[ComparedEffect], *, is_short: bool) -> Table:
             unit=row.unit,
         )
         cells.append(
-            (
-                *(row.tip, *place, row.variant),
-                _side(row, "reference"),
-                _side(row, "other"),
-                change,
-                row.verdict,
-                row.reason or "",
-            )
+            [
+                *(f"{row.tip}\n{row.variant}", f"{row.workload}\n{row.metric}"),
+                *(_side(row, "reference"), _side(row, "other"), change),
+                f"{row.verdict}\n{row.reason or ''}".strip(),
+            ]
         )
-    codes = (0, 1) if is_short else (0, 3)
+    if not where:
+        for line in (head, *cells):
+            del line[1]
     return Table(
-        head=head,
-        rows=tuple(cells),
-        codes=codes,
-        verdicts=(head.index("Verdict"),),
-        details=(head.index("Variant"), head.index("Reason")),
+        head=tuple(head),
+        rows=tuple(map(tuple, cells)),
+        codes=(0,),
+        verdicts=(len(head) - 1,),
     )
 
 
@@ -203,13 +200,12 @@ def _values(rows: Sequence[ComparedEffect]) -> Section:
     same = [row for row in its if row.value_change is not None]
     table = Table(
         head=(
-            *("Tip", "Variant", "Workload", reference, other),
+            *("Tip\nvariant", "Workload", reference, other),
             f"{other} / {reference} [95 %], more is better",
         ),
         rows=tuple(
             (
-                row.tip,
-                row.variant,
+                f"{row.tip}\n{row.variant}",
                 row.workload,
                 quantity(row.reference_value, row.unit),
                 quantity(row.other_value, row.unit),
@@ -223,8 +219,8 @@ def _values(rows: Sequence[ComparedEffect]) -> Section:
             )
             for row in same
         ),
-        numbers=(3, 4),
-        codes=(0, 1),
+        numbers=(2, 3),
+        codes=(0,),
     )
     why_not = by_reason(
         (f"{row.tip} ({row.variant})", row.value_reason) for row in its if row.value_reason

@@ -13,16 +13,16 @@ from bench.analysis.distribution import Distribution
 from bench.records.effects import Effect, EffectKind
 from bench.reporting import drawing
 from bench.reporting.comparison.machines import outcome, verdicts_text
-from bench.reporting.drawing import EDGE, LINE, WIDTH, Row
+from bench.reporting.drawing import EDGE, TITLE, WIDTH, Row
 from bench.reporting.model import label
 from bench.reporting.overview_picture import LINEAR_UP_TO, RATIO_TICKS, set_ticks
 from bench.reporting.units import NO_DATA, effect_text, estimate_text, percent
 
 LABELS_WIDTH = 2.6
-WORDS_WIDTH = 2.9
+WORDS_WIDTH = 3.1
 PLOT_WIDTH = WIDTH - 2 * EDGE - LABELS_WIDTH - WORDS_WIDTH
+INSIDE_WIDTH = PLOT_WIDTH + WORDS_WIDTH - 0.3
 TICKS_HEIGHT = 0.6
-TITLE_SIZE = 13.0
 KEY_HEIGHT = 0.3
 DOTS_HEIGHT = 0.55
 
@@ -57,9 +57,12 @@ class _Axis:
         return 50 * self.linear_up_to
 
     def position(self, effect: float, margin: float | None) -> float:
-        """Where ``effect`` lies, cut at :attr:`most`."""
-        exact = math.log(effect) if self.kind == "ratio" else effect / (margin or 1)
-        return min(max(exact, -self.most), self.most)
+        """Where ``effect`` lies."""
+        return math.log(effect) if self.kind == "ratio" else effect / (margin or 1)
+
+    def cut(self, place: float) -> float:
+        """``place``, or the end of what is drawn."""
+        return min(max(place, -self.most), self.most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,7 +164,7 @@ def _lines(runs: Sequence[Run], its: Sequence[Effect | None]) -> Iterator[tuple[
             absent.setdefault(_why_absent(row), []).append(place)
     for why, places in absent.items():
         told = f"{', '.join(runs[place].label for place in places)}: {why}"
-        yield Row(label=named, inside=drawing.wrap(told, PLOT_WIDTH - 0.2)), places[0]
+        yield Row(label=named, inside=drawing.wrap(told, INSIDE_WIDTH)), places[0]
         named = ""
 
 
@@ -177,7 +180,7 @@ def _distribution_line(one: Distribution) -> Row:
     named = drawing.wrap(name, LABELS_WIDTH - 0.1)
     if not one.effects:
         told = f"no machine measured it: {verdicts_text(row) or NO_DATA}"
-        return Row(label=named, inside=drawing.wrap(told, PLOT_WIDTH - 0.2))
+        return Row(label=named, inside=drawing.wrap(told, INSIDE_WIDTH))
     middle = estimate_text(
         row.median, row.lower_quartile, row.upper_quartile, kind=row.effect_kind, unit=row.unit
     )
@@ -196,17 +199,15 @@ def _of_runs(
             effect = row.effect
             if effect is None or effect.effect is None:
                 continue
-            point = axis.position(effect.effect, effect.margin)
-            ends = [point, point]
+            point = axis.cut(axis.position(effect.effect, effect.margin))
+            ends = (point, point)
             if effect.ci_low is not None and effect.ci_high is not None:
-                interval = (effect.ci_low, effect.ci_high)
-                ends = [axis.position(end, effect.margin) for end in interval]
-            axes.plot(ends, [row.center] * 2, color=colour, solid_capstyle="butt")
-            for end, head in zip(ends, "<>", strict=True):
-                if abs(end) == axis.most:
-                    axes.plot(end, row.center, head, color=colour, ms=4, clip_on=False)
-            axes.plot(point, row.center, marker, color=colour, ms=6, clip_on=False)
-            reach = max(reach, *map(abs, ends))
+                low, high = effect.ci_low, effect.ci_high
+                ends = (axis.position(low, effect.margin), axis.position(high, effect.margin))
+                limits = (-axis.most, axis.most)
+                drawing.draw_interval(axes, row.center, ends, limits, color=colour)
+            axes.plot(point, row.center, marker, color=colour, ms=6.5, zorder=5, clip_on=False)
+            reach = max(reach, abs(point), *(abs(axis.cut(end)) for end in ends))
         return reach
 
     return draw
@@ -222,12 +223,13 @@ def _of_machines(
         for row, one in zip(placed, found, strict=True):
             quartiles = (one.row.lower_quartile, one.row.median, one.row.upper_quartile)
             lower, middle, upper = (
-                0.0 if quartile is None else axis.position(quartile, None) for quartile in quartiles
+                0.0 if quartile is None else axis.cut(axis.position(quartile, None))
+                for quartile in quartiles
             )
             if not one.effects:
                 continue
             room = min(row.height, DOTS_HEIGHT) - 0.1
-            places = [axis.position(effect, None) for effect in one.effects]
+            places = [axis.cut(axis.position(effect, None)) for effect in one.effects]
             heights = [
                 row.center + room * ((number * _GOLDEN) % 1 - 0.5) for number in range(len(places))
             ]
@@ -256,8 +258,8 @@ def _figure(title: str, parts: Sequence[_Part], footer: str, names: Sequence[str
     key = _key_lines(names, full)
     header = EDGE + 0.4 + len(key) * KEY_HEIGHT
     drawn = sum(drawing.total_height(part.rows) + TICKS_HEIGHT + EDGE for part in parts)
-    figure = drawing.new_figure(header + drawn + drawing.line_count(footer) * LINE + EDGE)
-    drawing.write_text(figure, EDGE, title, size=TITLE_SIZE, weight="bold")
+    figure = drawing.new_figure(header + drawn + drawing.text_height(footer) + EDGE)
+    drawing.write_text(figure, EDGE, title, size=TITLE, weight="bold")
     for number, line in enumerate(key):
         _write_key(figure, EDGE + 0.4 + number * KEY_HEIGHT, line)
     top = header

@@ -6,7 +6,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table as ScreenTable
 from rich.text import Text
 
-from bench.reporting.comparison.page import Page, Table
+from bench.reporting.comparison.page import MOST_ROWS, Page, Table
 
 STYLES = {
     "larger": "bold green",
@@ -32,12 +32,19 @@ def _parts(page: Page) -> Iterator[RenderableType]:
                 yield _table(section.table)
 
 
+def _first(cell: str) -> Text:
+    """A cell without its details."""
+    line = cell.partition("\n")[0]
+    return Text(line, style=STYLES.get(line, ""))
+
+
 def _table(content: Table) -> ScreenTable:
     shown = ScreenTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    places = [place for place in range(len(content.head)) if place not in content.details]
-    for place in places:
+    for place, name in enumerate(content.head):
         justify: JustifyMethod = "right" if place in content.numbers else "left"
-        shown.add_column(Text(content.head[place]), justify=justify, overflow="fold")
-    for row in content.rows:
-        shown.add_row(*(Text(row[place], style=STYLES.get(row[place], "")) for place in places))
+        shown.add_column(_first(name), justify=justify, overflow="fold")
+    for row in content.rows[:MOST_ROWS]:
+        shown.add_row(*map(_first, row))
+    if len(content.rows) > MOST_ROWS:
+        shown.add_row(f"… {len(content.rows) - MOST_ROWS:,} more in the files")
     return shown
