@@ -126,7 +126,7 @@ def test_what_is_stale_is_named_with_the_command_that_mends_it(root: Path, run: 
         with (target / name).open("a", encoding="utf-8") as file:
             file.write("It helps.\n")
         (problem,) = publishing.stale()
-        assert f"{name} is not what the measurements give" in problem
+        assert f"{name} is not what the measurements" in problem
 
 
 def test_the_selfcheck_is_shown_where_it_lies_beside_the_run(root: Path, run: Path) -> None:
