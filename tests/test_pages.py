@@ -291,7 +291,7 @@ def test_links_of_the_page_find_their_targets(page: Page) -> None:
 
 def test_on_paper_everything_is_open_and_nothing_leads_elsewhere(page: Page) -> None:
     page.set_viewport_size({"width": 720, "height": 1000})
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
     run(page, "document.querySelectorAll('details').forEach((each) => { each.open = false; })")
     assert not page.locator("nav").is_visible()
     heights = run(
@@ -302,6 +302,9 @@ def test_on_paper_everything_is_open_and_nothing_leads_elsewhere(page: Page) -> 
     assert heights
     assert min(heights) > 0
     assert run(page, CUT) == []
+    assert run(page, FAINT) == {}
+    white = "return getComputedStyle(document.body).backgroundColor"
+    assert run(page, white) == "rgb(255, 255, 255)"
     page.emulate_media(media="screen")
 
 
