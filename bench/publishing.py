@@ -73,19 +73,15 @@ def stale() -> list[str]:
 
 def _stale_report(run: RunFolder) -> str | None:
     report = _report(run)
-    if _differs(run.markdown, markdown(report)):
-        return "report.md is not what the measurements give."
     figures = run.path / "figures"
     pictures = {path.name for path in figures.glob("*")}
     if differing := sorted(pictures ^ set(picture_names(report))):
         return f"figures/ has too many or too few pictures ({', '.join(differing)})."
-    if _differs(run.report, html(report, figures)):
-        return "report.html is not what the measurements and figures/ give."
+    for path, expected in ((run.markdown, markdown(report)), (run.report, html(report, figures))):
+        written = path.read_text(encoding="utf-8") if path.exists() else ""
+        if written != expected:
+            return f"{path.name} is not what the measurements give."
     return None
-
-
-def _differs(path: Path, content: str) -> bool:
-    return not path.exists() or path.read_text(encoding="utf-8") != content
 
 
 def _report(folder: RunFolder) -> model.Report:

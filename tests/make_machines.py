@@ -14,7 +14,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.analysis.intervals import Interval, student_interval
+from bench.analysis.intervals import Estimate, combined_interval
 from bench.analysis.verdicts import decide
 from bench.records.effects import Effect, write_effects
 from bench.records.plan import SECTIONS
@@ -123,7 +123,13 @@ def _valued(row: Effect, logs: np.ndarray) -> Effect:
 
 
 def _judged(row: Effect, base: np.ndarray, gained: np.ndarray) -> Effect:
-    interval: Interval = student_interval(gained.tolist())
+    own = Estimate(
+        mean=float(gained.mean()),
+        standard_error=float(gained.std(ddof=1)) / math.sqrt(len(gained)),
+        degrees_of_freedom=len(gained) - 1,
+    )
+    # What student_interval gives, without statsmodels' time for a hundred thousand rows.
+    interval = combined_interval([own], [1])
     return dataclasses.replace(
         row,
         baseline_value=math.exp(base.mean()),

@@ -107,7 +107,7 @@ def test_pinned_arms_share_a_core_and_the_next_replicate_takes_another(
     ("settings", "reason"),
     [
         ({"misbehave": "die"}, "killed by SIGKILL"),
-        ({"misbehave": "die", "after": 30}, "killed by SIGKILL"),
+        ({"misbehave": "die", "after": 4}, "killed by SIGKILL"),
         ({"misbehave": "exit"}, "exit code 7"),
         ({"misbehave": "raise"}, "ValueError: the planted error"),
         ({"misbehave": "allocate"}, "MemoryError"),

@@ -1,5 +1,7 @@
-"""``report.html`` in a browser: nothing is cut, overlaps, or is asked of the network."""
+"""Pages in a browser: nothing is cut, overlaps, or is asked of the network."""
 
+import dataclasses
+import io
 import itertools
 import re
 import shutil
@@ -8,12 +10,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from make_machines import machine
 from playwright.sync_api import Browser, Dialog, Page, Request, sync_playwright
+from rich.console import Console
 from synthetic import as_read, make_environment
 from test_reporting import NASTY, nasty_plan, nasty_turns, report_of
 
 from bench.analysis.effects import effects
+from bench.comparing import compare_runs
 from bench.publishing import README
+from bench.records.effects import write_effects
 from bench.records.measurements import read_measurements
 from bench.records.run_folder import RunFolder
 from bench.reporting import model, readme
@@ -147,10 +153,12 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module", params=["nasty", "published"])
+@pytest.fixture(scope="module", params=["nasty", "published", "compared", "machines"])
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with texts of the worst kind, and that of the run which the README shows."""
+    """Reports with texts of the worst kind and of the run which the README shows; comparisons."""
     folder = tmp_path_factory.mktemp(request.param)
+    if request.param in ("compared", "machines"):
+        return compared(folder, {"compared": 3, "machines": 8}[request.param])
     if request.param == "nasty":
         plan = nasty_plan()
         built = report_of(plan, as_read(nasty_turns(plan, noise=0.05)))
@@ -169,6 +177,21 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = folder / "report.html"
     path.write_text(html(built, figures), encoding="utf-8")
     return path
+
+
+def compared(folder: Path, number: int) -> Path:
+    """The page over ``number`` runs, some of their texts of the worst kind."""
+    tips = {"tip": 1.2, "parallel_preprocessing": 1.8, "解码器" * 20: 0.01, NASTY: 50.0}
+    paths = [folder / f"{place}.csv" for place in range(number)]
+    for place, path in enumerate(paths):
+        rows = [
+            dataclasses.replace(row, cpu_model=NASTY, reason=NASTY if row.effect is None else None)
+            for row in machine(place, tips=tips)
+        ]
+        write_effects(path, rows)
+    console = Console(file=io.StringIO())
+    compare_runs(paths, out=folder / "out", slower="5%", console=console)
+    return folder / "out" / "compare.html"
 
 
 @pytest.fixture(scope="module")
@@ -282,8 +305,9 @@ def test_on_paper_everything_is_open_and_nothing_leads_elsewhere(page: Page) -> 
     page.emulate_media(media="screen")
 
 
-@pytest.mark.parametrize("report", ["nasty"], indirect=True)
-def test_nasty_texts_are_shown_as_they_are(page: Page) -> None:
+def test_nasty_texts_are_shown_as_they_are(page: Page, report: Path) -> None:
+    if "nasty" not in report.parent.name:
+        pytest.skip("the other pages have none, or few")
     shown = re.sub(r"\s+", " ", page.locator("body").inner_text())
     assert " ".join(NASTY.split()) in shown
     assert "解码器" * 20 in shown

@@ -382,7 +382,7 @@ def _legend(panels: Sequence[Panel]) -> list[str]:
     margins = sorted({margin_text(panel.effects[0]) for panel in panels})
     return [
         "Dark blue (a point: a diamond): the variant that the article recommends; grey (a square): "
-        "the baseline; pale: exploratory. Black lines: the effect's 95 % interval, drawn around "
+        "the baseline; pale: exploratory. Thin lines: the effect's 95 % interval, drawn around "
         f"the baseline's value. Band: the margin ({' and '.join(margins)}) around the baseline, of "
         "each variant's own replicates."
     ]
