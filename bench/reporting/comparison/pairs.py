@@ -33,7 +33,7 @@ def pairs_page(
         Section(title="Runs", table=_runs(runs)),
         Section(
             title="What else differs",
-            sentences=tuple(_unknown(runs)),
+            sentences=(*_unknown(runs), *(() if found else ("Nothing that is known.",))),
             table=_variations(runs, found) if found else None,
         ),
     ]
