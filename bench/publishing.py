@@ -26,7 +26,8 @@ def publish(run: Path) -> Path:
     """Copy the run to ``results/<machine>/`` and rewrite the README; returns the new folder.
 
     A run that lies there already is only shown in the README. Raises UserError when ``run`` is no
-    run folder, was published before, or names this host, this user or a folder of theirs.
+    run folder, claims no verdicts, was published before, or names this host, this user or a folder
+    of theirs.
     """
     source = RunFolder.existing(run)
     target = RESULTS / source.read_environment()["machine_name"] / run.resolve().name
@@ -34,6 +35,12 @@ def publish(run: Path) -> Path:
     if target.exists() and not is_published:
         raise UserError(
             f"{run} was published before: {target} exists.", "Remove that folder to do it again."
+        )
+    plan = source.read_plan()
+    if not plan.claims_verdicts:
+        raise UserError(
+            f"{run} is a {plan.profile} run, which claims no verdicts: there is nothing to show.",
+            "Publish a run of the profile quick or full.",
         )
     text = README.read_text(encoding="utf-8")
     readme.published_folder(text)

@@ -166,7 +166,10 @@ class Runner:
         except KeyboardInterrupt:
             if not session.is_prepared:
                 raise
-            self.console.print("Interrupted: the report holds what was finished until now.")
+            self.console.print(
+                "Interrupted: the report holds what was finished until now. Go on with it: "
+                f"python -m bench run --resume {session.folder.path}"
+            )
         finally:
             self.close()
         self._fill_entries()
@@ -241,6 +244,9 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.getoption("numprocesses", None):
         raise pytest.UsageError("Tips are measured one after the other: leave out -n (xdist).")
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        # Nothing else in this project is a benchmark, and to collect it all takes a while.
+        config.args[:] = [str(CATALOGUE)]
     try:
         runner = Runner(config)
     except UserError as error:

@@ -16,7 +16,8 @@ def how_to_read(report: Report) -> str:
         "An effect above 1× (above 0 for a difference) is better than the tip's baseline, also for "
         "memory and time. In brackets: its 95 % interval. The margin, what is too small to matter, "
         f"is ±{percent(report.plan.margin)} where no other is named. Exploratory variants got "
-        "fewer replicates, or do other work, and decide nothing."
+        "fewer replicates, or do other work, and decide nothing. An effect compares the replicates "
+        "that both variants have; where the baseline has more, its value is over all of its own."
     )
 
 

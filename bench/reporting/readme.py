@@ -105,6 +105,7 @@ def _results(report: Report, folder: str) -> str:
 def _rows(report: Report) -> Iterator[tuple[str, ...]]:
     for tip in report.tips:
         if tip.tip.is_check:
+            yield code(tip.tip.id), "a check", "", "", "", text(tip.answers)
             continue
         row = tip.headline
         yield (

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
-from bench.analysis.noise import aa_rows, primary_pairs
+from bench.analysis.noise import WarningKind, aa_rows, primary_pairs
 from bench.analysis.verdicts import FEWEST_REPLICATES
 from bench.records.effects import Effect, Verdict
 from bench.records.plan import Plan
@@ -30,11 +30,12 @@ def summary(report: Report) -> tuple[str, str, str]:
     effects = [row for tip in report.tips for row in tip.rows]
     prices = {tip.tip.id for tip in report.tips if tip.tip.is_price}
     rows = [row for row in primary_pairs(effects) if row.section != "A/A"]
-    sure = _how_sure(effects, report.plan)
+    checks = [tip.verdict for tip in report.tips if tip.tip.is_check]
+    sure = _how_sure(effects, report)
     if not report.plan.claims_verdicts:
         runs = f"This {report.plan.profile} run shows that everything runs"
-        return f"{runs}; it claims nothing about what helps.", _what_ran(rows), sure
-    return _what_helped(rows, prices), _what_did_not(rows, prices), sure
+        return f"{runs}; it claims nothing about what helps.", _what_ran(rows, checks), sure
+    return _what_helped(rows, prices), _what_did_not(rows, prices, checks), sure
 
 
 def conclusion(tip: TipReport, report: Report) -> Conclusion:
@@ -162,7 +163,9 @@ def _what_helped(rows: Sequence[Effect], prices: Collection[str]) -> str:
     return f"{'; '.join(parts)}." if parts else "No tip was seen to help here."
 
 
-def _what_did_not(rows: Sequence[Effect], prices: Collection[str]) -> str:
+def _what_did_not(
+    rows: Sequence[Effect], prices: Collection[str], checks: Sequence[Verdict | None]
+) -> str:
     tips = [row for row in rows if row.tip not in prices]
     priced = [row for row in rows if row.tip in prices]
     parts = []
@@ -177,27 +180,30 @@ def _what_did_not(rows: Sequence[Effect], prices: Collection[str]) -> str:
         parts.append(f"{_named(free)} cost{'s' if len(free) == 1 else ''} nothing that matters")
     if unclear := sum(row.verdict == "inconclusive" for row in rows):
         parts.append(f"{unclear} stayed inconclusive")
-    parts += _without_number(rows)
+    parts += _without_number(rows, checks)
     return f"Of the rest, {'; '.join(parts)}." if parts else "No other tip was measured."
 
 
-def _what_ran(rows: Sequence[Effect]) -> str:
+def _what_ran(rows: Sequence[Effect], checks: Sequence[Verdict | None]) -> str:
     ran = sum(row.effect is not None for row in rows)
+    ran += sum(verdict in ("pass", "warn", "fail") for verdict in checks)
     parts = [f"{ran} {'tip' if ran == 1 else 'tips'} ran"]
     if silent := sum(row.effect is None and row.verdict == "inconclusive" for row in rows):
         parts.append(f"{silent} gave no number")
-    parts += _without_number(rows)
+    parts += _without_number(rows, checks)
     return f"{'; '.join(parts)}."
 
 
-def _without_number(rows: Sequence[Effect]) -> Iterator[str]:
-    if absent := sum(row.verdict == "not measurable here" for row in rows):
+def _without_number(rows: Sequence[Effect], checks: Sequence[Verdict | None]) -> Iterator[str]:
+    verdicts = [*(row.verdict for row in rows), *checks]
+    if absent := verdicts.count("not measurable here"):
         yield f"{absent} cannot be measured on this machine"
     if failed := [row.tip for row in rows if row.verdict == "failed"]:
         yield f"{_named(failed)} failed"
 
 
-def _how_sure(effects: Sequence[Effect], plan: Plan) -> str:
+def _how_sure(effects: Sequence[Effect], report: Report) -> str:
+    plan = report.plan
     intervals = [row for row in primary_pairs(effects) if row.ci_low is not None]
     if not intervals:
         return "How sure: not at all yet, since no interval could be taken."
@@ -210,10 +216,13 @@ def _how_sure(effects: Sequence[Effect], plan: Plan) -> str:
         is_quiet = all(row.verdict == "no difference" for row in aa)
         lesson = "as it should" if is_quiet else _WITHIN
         twice = f"; the same thing measured twice read {told}, {lesson}"
+    disturbed = ""
+    if any(warning.kind is WarningKind.FLAGGED_TURNS for warning in report.warnings):
+        disturbed = ", but this run was disturbed (see the warning), so trust it less"
     return (
         f"How sure: each 95 % interval, over {number} replicates and beside a margin of "
         f"±{percent(plan.margin)}, misses its true effect about one time in twenty by "
-        f"chance{twice}."
+        f"chance{disturbed}{twice}."
     )
 
 

@@ -8,7 +8,8 @@ be done once, ahead of time.
 
 **Doesn't matter when** the cores are busy already, or reading is the bottleneck. A resized copy
 costs disk space and the time to build it, and is other data: the crops come from fewer pixels and
-twice-compressed ones.
+twice-compressed ones. On a CPU the training step itself wants the cores: here the loader runs
+alone, and what is left of the gain beside a training step stands with `num_workers`.
 
 **How to apply it**
 

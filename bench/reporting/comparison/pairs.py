@@ -255,7 +255,8 @@ def _found(rows: Sequence[ComparedEffect]) -> str:
         parts.append(f"no difference: {listed(same, 6)}")
     if unclear := those("inconclusive"):
         parts.append(f"inconclusive: {len(unclear)}")
-    return f"Of {len(compared)} tips compared between {reference} and {other}, {'; '.join(parts)}."
+    tips = "1 tip" if len(compared) == 1 else f"{len(compared)} tips"
+    return f"Of {tips} compared between {reference} and {other}, {'; '.join(parts)}."
 
 
 def _fairness(runs: Sequence[Run], found: Sequence[Variation]) -> str:
@@ -286,7 +287,9 @@ def _how_sure(compared: Sequence[Sequence[ComparedEffect]]) -> str:
         }
     )
     told = f", margin ±{listed([percent(margin) for margin in margins])}" if margins else ""
+    if not number:
+        return "No change has an interval, so nothing is sure."
     return (
-        f"Of the {number} changes shown with an interval (95 %{told}) about one in twenty misses "
-        "the truth by chance."
+        f"Of changes shown with an interval (95 %{told}), {number} here, about one in twenty "
+        "misses the truth by chance."
     )
