@@ -34,7 +34,7 @@ ModelOption = Annotated[
 ]
 ImageSizeOption = Annotated[int, typer.Option(help="Side of the images in pixels.")]
 BatchSizeOption = Annotated[
-    int | None, typer.Option(help="Images a batch; 64 on CUDA, 16 on the CPU by default.")
+    int | None, typer.Option(help="Images a batch; 32 on CUDA, 8 on the CPU by default.")
 ]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU where there is one by default.")

@@ -1,5 +1,6 @@
 """Publish a run: copy it to ``results/<machine>/`` and show it in the README."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,13 @@ def publish(run: Path) -> Path:
     of theirs.
     """
     source = RunFolder.existing(run)
-    target = RESULTS / source.read_environment()["machine_name"] / run.resolve().name
+    machine = str(source.read_environment().get("machine_name"))
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", machine):
+        raise UserError(
+            f"{source.environment} has the machine_name {machine!r}, which names no folder.",
+            "Give a run as the suite wrote it.",
+        )
+    target = RESULTS / machine / run.resolve().name
     is_published = target == run.resolve()
     if target.exists() and not is_published:
         raise UserError(
@@ -108,4 +115,5 @@ def _readable(path: Path) -> str:
         with Image.open(path) as picture:
             picture.load()
             return "\n".join(map(str, picture.info.items()))
-    return path.read_text(encoding="utf-8", errors="replace")
+    # A picture inside a page is random letters, two of which soon make a host's name.
+    return re.sub(r"base64,[A-Za-z0-9+/=]+", "", path.read_text(encoding="utf-8", errors="replace"))

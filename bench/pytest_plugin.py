@@ -222,7 +222,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--bench-resume", type=Path, metavar="DIR", help="go on with this run")
     group.addoption("--bench-model", metavar="NAME", help="torchvision's, or file.py:function")
     group.addoption("--bench-image-size", type=int, default=224, help="side in pixels")
-    group.addoption("--bench-batch-size", type=int, help="64 on CUDA, 16 on the CPU by default")
+    group.addoption("--bench-batch-size", type=int, help="32 on CUDA, 8 on the CPU by default")
     group.addoption("--bench-device", metavar="NAME", help="cpu, cuda or cuda:1")
     group.addoption("--bench-nnodes", type=int, default=1, help="machines that take part")
     group.addoption("--bench-node-rank", type=int, default=0, help="which one this is")

@@ -5,6 +5,7 @@ import difflib
 import functools
 import getpass
 import json
+import math
 import multiprocessing
 import re
 import socket
@@ -114,7 +115,7 @@ class Options:
     """As ``bench.workloads.models.build_model`` takes it; None for the device's default one."""
     image_size: int = 224
     batch_size: int | None = None
-    """None: 64 on CUDA, 16 on the CPU."""
+    """None: 32 on CUDA, 8 on the CPU."""
     device: str | None = None
     """None: the GPU where CUDA works, the CPU elsewhere."""
     nnodes: int = 1
@@ -168,6 +169,10 @@ class Session:
                 raise UserError(f"--{name}-size {value} is below 1.", "Give a whole number.")
         _check_tips(options.tips)
         _check_nodes(options)
+        if not (0 < options.margin < math.inf):
+            raise UserError(
+                f"--margin {options.margin:g} is not above 0.", "Give a share: 0.03 is 3 %."
+            )
         if options.out is not None:
             RunFolder.refuse_used(options.out)
         self.options = options
@@ -454,6 +459,7 @@ class Session:
 
     def _record(self, writer: MeasurementWriter, turn: Turn) -> None:
         own = [path for path in (self.options.data, *self.options.storage) if path is not None]
+        own += folder_of_model(self.options.model)
         turn = scrubbed(turn, own)
         self._turns.append(turn)
         writer.append(turn)
@@ -575,6 +581,12 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
     )
 
 
+def folder_of_model(model: str | None) -> list[Path]:
+    """The folder of a model that is given as path/to/file.py:function."""
+    path = Path((model or "").rpartition(":")[0])
+    return [path.parent] if path.suffix == ".py" and path.parent.name else []
+
+
 def scrubbed(turn: Turn, own: Sequence[Path] = ()) -> Turn:
     """``turn`` without paths, names and hosts in its texts; ``own``: more paths of the user's."""
     if turn.evidence is not None:
@@ -597,9 +609,13 @@ def scrub(text: str, own: Sequence[Path] = ()) -> str:
         # A container may have "/" for a home, which is no name.
         if path != Path(path.anchor):
             text = text.replace(str(path), name)
-    for name, pattern in _user_and_host().items():
+    for name, pattern in {**_user_and_host(), "<home>": _HOME}.items():
         text = re.sub(pattern, name, text)
     return text
+
+
+_HOME = r"(?:/home/|/Users/|[A-Za-z]:\\+Users\\+)[^\s/\\'\":;,]+"
+"""Anybody's home folder, which the text of an error may name."""
 
 
 def names_of_this_user(text: str) -> set[str]:
@@ -616,11 +632,10 @@ def names_of_this_user(text: str) -> set[str]:
 def _user_and_host() -> dict[str, str]:
     """What stands for the user's and the host's name in records, and what finds these."""
     user, host = getpass.getuser(), socket.gethostname()
-    patterns = {"<user>": rf"(?<=/){re.escape(user)}(?=/)"}
-    # Two letters are more often a unit or a word than a host.
-    if len(host) > 2:
-        patterns["<host>"] = rf"\b{re.escape(host)}\b"
-    return patterns
+    return {
+        "<user>": rf"(?<=/){re.escape(user)}(?=/)|\b{re.escape(user)}(?=@)",
+        "<host>": rf"\b{re.escape(host)}\b",
+    }
 
 
 def _check_tips(chosen: Sequence[str]) -> None:

@@ -311,6 +311,29 @@ class TestGate:
         with pytest.raises(UserError, match="B has nothing to compare with A"):
             gate(self.BOUND, [two(planted(1, 1.2), planted(3, 1.2)), two(planted(1, 1.2), theirs)])
 
+    def test_a_tip_that_fails_is_no_reason_to_pass(self) -> None:
+        ours = machine(1, tips={"tip": 1.2, "second": 1.2})
+        theirs = [
+            dataclasses.replace(
+                row, effect=None, ci_low=None, ci_high=None, standard_error=None,
+                degrees_of_freedom=None, value=None, replicates=0, verdict="failed",
+                reason="signal 9",
+            )
+            if row.tip == "second"
+            else row
+            for row in machine(2, tips={"tip": 1.2, "second": 1.2})
+        ]  # fmt: skip
+        with pytest.raises(
+            UserError, match=r"B has no number .* second \(failed in B \(signal 9\)"
+        ):
+            gate(self.BOUND, [two(ours, theirs)])
+        cut = [row for row in theirs if row.tip == "tip" or row.is_baseline]
+        with pytest.raises(UserError, match=r"B has no number .* second \(not in B\)"):
+            gate(self.BOUND, [two(ours, cut)])
+        without = [row for row in theirs if row.tip == "tip"]
+        looks = gate(self.BOUND, [two(ours, without)]).looks
+        assert {look.row.tip for look in looks} == {"tip"}
+
     def test_exit_codes(self, tmp_path: Path) -> None:
         one, same, worse = (
             file(tmp_path / f"{name}.csv", planted(number, effect))

@@ -54,18 +54,27 @@ def gate(bound: float, compared: Sequence[Sequence[ComparedEffect]]) -> Gate:
     """Look at each run that was compared with the reference; one sequence of rows a run.
 
     Looked at are, of the primary pairs whose effect is a ratio, the tip's worth (not of A/A
-    pairs) and the baseline's value (of A/A pairs too). UserError when a run has nothing to look
-    at.
+    pairs) and the baseline's value (of A/A pairs too). UserError when a run has no tip to look
+    at, and when it has no number for a tip that it was to measure and that the reference measured:
+    a tip that fails is no reason to pass.
     """
     looks: list[Look] = []
     missing: list[tuple[str, str]] = []
     for rows in compared:
         its = list(_looks(rows))
-        if not its:
+        if not any(look.row.is_recommended for look in its):
             raise UserError(
-                f"{rows[0].other} has nothing to compare with {rows[0].reference}: no primary "
-                f"result with an interval over {FEWEST_REPLICATES} replicates in both.",
+                f"{rows[0].other} has nothing to compare with {rows[0].reference}: no tip "
+                f"with an interval over {FEWEST_REPLICATES} replicates in both.",
                 "Compare runs of the profile quick or full that measured the same tips.",
+            )
+        if lost := _lost(rows):
+            told = "; ".join(f"{tip} ({reason})" for tip, reason in lost[:3])
+            more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+            raise UserError(
+                f"{rows[0].other} has no number for what {rows[0].reference} measured: "
+                f"{told}{more}.",
+                "Mend what its report says there, or compare without --fail-if-slower.",
             )
         looks += its
         missing += _missing(rows)
@@ -77,6 +86,22 @@ def _looks(rows: Sequence[ComparedEffect]) -> Iterator[Look]:
         few = min(row.reference_replicates or 0, row.other_replicates or 0) < FEWEST_REPLICATES
         if ratio is not None and low is not None and high is not None and not few:
             yield Look(row=row, what=what, ratio=ratio, low=low, high=high)
+
+
+def _lost(rows: Sequence[ComparedEffect]) -> list[tuple[str, str]]:
+    """Tips, with the reason, whose worth the reference knows and the other run lost."""
+    ran = {row.tip for row in rows if row.other_variant is not None}
+    return [
+        (row.tip, row.reason or "too few replicates")
+        for row in rows
+        if row.tip in ran
+        and row.is_primary
+        and row.is_recommended
+        and row.section != "A/A"
+        and row.reference_effect is not None
+        and (row.reference_replicates or 0) >= FEWEST_REPLICATES
+        and (row.other_effect is None or (row.other_replicates or 0) < FEWEST_REPLICATES)
+    ]
 
 
 def _missing(rows: Sequence[ComparedEffect]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,9 @@ _FORMULA = re.compile(r"['\s]*[=+\-@\t\r\n＝＋－＠]")
 """Text that a spreadsheet would run or strip: https://owasp.org/www-community/attacks/CSV_Injection
 names the characters. The apostrophes before it make the way back unambiguous."""
 
+_LARGEST, _MOST_DIGITS = 1e60, 18
+"""No run measures more, and the fourth power of a standard error must still be a number."""
+
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
@@ -81,6 +84,8 @@ def _one_of(cell: str, options: tuple[str, ...]) -> str:
 
 
 def _whole(cell: str) -> int:
+    if len(cell) > _MOST_DIGITS:
+        raise ValueError(f"a whole number of at most {_MOST_DIGITS} characters")
     if _WHOLE.fullmatch(cell):
         return int(cell)
     # Other programs write the whole numbers of a column that has gaps as 2.0.
@@ -92,6 +97,8 @@ def _whole(cell: str) -> int:
 def _number(cell: str) -> float:
     if not _NUMBER.fullmatch(cell) or not math.isfinite(number := float(cell)):
         raise ValueError(_without_comma(cell, "a finite number"))
+    if abs(number) > _LARGEST:
+        raise ValueError(f"a number of at most {_LARGEST:g}")
     return number
 
 

@@ -6,6 +6,7 @@ folder without the catalogue, without torch, and years later.
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -165,8 +166,13 @@ def read_plan(path: Path) -> Plan:
                 "Use the version of the suite that wrote it.",
             )
         tips = tuple(_tip(tip) for tip in content.pop("tips"))
-        return Plan(**_known(Plan, content), tips=tips)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        plan = Plan(**_known(Plan, content), tips=tips)
+        if not (0 < plan.margin < math.inf):
+            raise ValueError(f"the margin is {plan.margin}")
+        if not isinstance(plan.images, dict):
+            raise TypeError(f"images are {plan.images}")
+        return plan
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} is not a run's plan ({error}).", "Give a run folder that holds plan.json."
         ) from error

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import gzip
 import io
+import reprlib
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -64,7 +65,7 @@ def read_rows(
 
 def refuse(path: Path, line: int, column: str, found: object, expected: str) -> NoReturn:
     """Raise the UserError for one cell."""
-    shown = "nothing" if found in ("", None) else repr(found)
+    shown = "nothing" if found in ("", None) else reprlib.repr(found)
     raise UserError(
         f"{path}, line {line}, column {column}: found {shown}, expected {expected}.", _MEND
     )
@@ -143,6 +144,7 @@ def _content(path: Path, *, is_growing: bool) -> str:
 
 def _split(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """The line on which each row begins, and its cells; empty lines hold no row."""
+    csv.field_size_limit(len(text) + 1)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     try:

@@ -75,7 +75,7 @@ class RunFolder:
             named = {name: content[name] for name in ("machine_id", "machine_name")}
             if not all(isinstance(name, str) and name for name in named.values()):
                 raise ValueError(f"expected two names: {named}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{self.environment} cannot be read ({error}).",
                 "Give a folder that a run left, below results/local/ by default.",
