@@ -42,6 +42,12 @@ PYTEST = (
 NODES = "python -m bench run --help"
 """Two nodes on one machine meet in tests/test_ranks.py; here the options are looked at only."""
 
+PUBLISH = (
+    "cp -r before results/local/MACHINE/ANOTHER && "
+    "python -m bench publish results/local/MACHINE/ANOTHER"
+)
+"""A smoke run claims no verdicts and is not published; a copy of the quick one is."""
+
 STAND_INS = {
     # The README's command, and what is run for it.
     "make setup": "make -n setup",
@@ -81,7 +87,7 @@ STAND_INS = {
         NODES
     ),
     "scripts/gpu_check.sh --budget 8m": "scripts/gpu_check.sh --help",
-    "python -m bench publish results/local/MACHINE/TIME": AS_TYPED,
+    "python -m bench publish results/local/MACHINE/TIME": PUBLISH,
     "python -m bench publish --check": AS_TYPED,
     "python -m bench selfcheck --quick": "python -m bench selfcheck --help",
     "python -m bench run --tips inference_mode": FIRST,
@@ -184,10 +190,12 @@ def test_the_example_tip_is_measured_with_its_evidence(shell: Shell) -> None:
 
 
 def test_published_runs_are_shown_and_current(shell: Shell) -> None:
-    published = shell.run("python -m bench publish results/local/MACHINE/TIME")
-    assert "/results/" in published.stdout
+    refused = shell.run("python -m bench publish results/local/MACHINE/TIME")
+    assert refused.returncode == 2
+    assert "claims no verdicts" in refused.stdout
+    assert shell.run(PUBLISH).returncode == 0
     readme = (shell.folder / "checkout" / "README.md").read_text(encoding="utf-8")
-    assert "| `inference_mode` | `as in training` | `inference_mode` |" in readme
+    assert published_folder(readme).endswith("/ANOTHER")
     assert shell.run("python -m bench publish --check").returncode == 0
 
 
