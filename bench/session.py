@@ -171,7 +171,7 @@ class Session:
         _check_nodes(options)
         if not (0 < options.margin < math.inf):
             raise UserError(
-                f"--margin {options.margin:g} is not above 0.", "Give a share: 0.03 is 3 %."
+                f"--margin {options.margin:g} is no share above 0.", "Give a share: 0.03 is 3 %."
             )
         if options.out is not None:
             RunFolder.refuse_used(options.out)

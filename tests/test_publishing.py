@@ -1,5 +1,6 @@
 """Publishing: the README follows the files, what is stale is named, nothing private gets out."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -189,3 +190,42 @@ def test_words_that_only_look_like_the_host_are_none(monkeypatch: pytest.MonkeyP
     assert session.names_of_this_user("adam optimises, canada, /usr/lib, img 3, /imgs/") == set()
     assert session.names_of_this_user("on ada: /img/1.jpg") == {"ada", "img"}
     assert session.scrub("on ada: /img/1.jpg") == "on <host>: /<user>/1.jpg"
+
+
+def test_errors_are_kept_without_anybodys_home_or_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session.getpass, "getuser", lambda: "img")
+    monkeypatch.setattr(session.socket, "gethostname", lambda: "vm")
+    home = "/" + "home/ada"
+    said = f"on vm for img@vm: {home}/x, C:\\Users\\ada\\y, img and vms"
+    assert session.scrub(said) == "on <host> for <user>@<host>: <home>/x, <home>\\y, img and vms"
+
+
+def test_the_folder_of_the_users_model_is_masked() -> None:
+    (folder,) = session.folder_of_model("/srv/ada/net.py:build")
+    assert session.scrub("/srv/ada/weights", [folder]) == "<ada>/weights"
+    assert session.folder_of_model("resnet18") == session.folder_of_model(None) == []
+
+
+def test_a_run_without_verdicts_is_not_published(root: Path, run: Path) -> None:
+    plan = RunFolder(run).read_plan()
+    write_plan(run / "plan.json", dataclasses.replace(plan, claims_verdicts=False))
+    before = readme(root)
+    with pytest.raises(UserError, match="claims no verdicts"):
+        publishing.publish(run)
+    assert readme(root) == before
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "/tmp", ".", ""])
+def test_a_machine_whose_name_is_no_folder_is_refused(root: Path, run: Path, name: str) -> None:
+    path = run / "environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine_name": name}))
+    with pytest.raises(UserError, match=r"environment\.json"):
+        publishing.publish(run)
+
+
+@pytest.mark.parametrize("margin", [-1.0, 0.0, float("nan"), float("inf")])
+def test_a_margin_that_is_none_is_refused_before_anything_runs(margin: float) -> None:
+    with pytest.raises(UserError, match="is no share above 0"):
+        session.Session(session.Options(margin=margin))
