@@ -34,6 +34,7 @@ from synthetic import (
 
 from bench import reporting
 from bench.analysis.effects import effects
+from bench.errors import UserError
 from bench.records.effects import Effect
 from bench.records.measurements import MeasurementWriter, Turn
 from bench.records.plan import Plan, write_plan
@@ -644,6 +645,19 @@ def test_screen_fits_100_columns_and_gives_each_reason_once() -> None:
     assert "[1.48" not in told
     assert told.count("<script>alert(1)</script> $\\foo$ 解码器 | `x` *y*") >= 1
     assert "costs" in told
+
+
+@pytest.mark.parametrize("taken", ["figures", "report.html"])
+def test_a_report_that_cannot_be_written_is_said_so(tmp_path: Path, taken: str) -> None:
+    folder = RunFolder(tmp_path)
+    write_plan(folder.plan, make_plan(make_tip()))
+    folder.write_environment(make_environment())
+    if taken == "figures":
+        (tmp_path / taken).write_text("a file, not a folder")
+    else:
+        (tmp_path / taken).mkdir()
+    with pytest.raises(UserError, match=f"cannot be written: .*{taken}"):
+        reporting.conclude(folder)
 
 
 def test_a_report_is_written_where_nothing_that_measures_is_installed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from bench.analysis.effects import effects as effects_of
+from bench.errors import UserError
 from bench.records.effects import Effect, write_effects
 from bench.records.measurements import MeasurementWriter, read_measurements
 from bench.records.plan import Plan
@@ -25,15 +26,21 @@ def conclude(folder: RunFolder) -> list[Effect]:
     """Write ``effects.csv``, both reports and the pictures of a run folder anew.
 
     Needs what the run left and nothing that it was measured with. A run that was stopped before
-    its first turn gets an empty ``measurements.csv``.
+    its first turn gets an empty ``measurements.csv``. Raises UserError where it cannot be written.
     """
     plan, environment = folder.read_plan(), folder.read_environment()
     if not folder.measurements.exists():
         MeasurementWriter(folder.measurements).close()
     measurements = read_measurements(folder.measurements)
     found = effects_of(measurements, plan, environment)
-    write_effects(folder.effects, found)
-    write(folder.path, plan, environment, measurements, found)
+    try:
+        write_effects(folder.effects, found)
+        write(folder.path, plan, environment, measurements, found)
+    except OSError as error:
+        raise UserError(
+            f"The report cannot be written: {error.strerror} ({error.filename}).",
+            "Mend that, then: python -m bench report with the run's folder.",
+        ) from error
     return found
 
 
