@@ -16,7 +16,7 @@ from bench.analysis.gate import Gate, gate
 from bench.errors import UserError
 from bench.records.compared import ComparedEffect, EffectDistribution
 from bench.records.effects import Effect, read_effects
-from bench.records.run_folder import RESULTS, RunFolder
+from bench.records.run_folder import OTHER_OUT, RESULTS, RunFolder, made
 from bench.reporting import drawing
 from bench.reporting.comparison import outputs
 from bench.reporting.comparison.machines import machines_page
@@ -167,11 +167,4 @@ def _folder(out: Path | None) -> Path:
     """The folder for what is written; UserError when it cannot be made."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     folder = out or RESULTS / "local" / f"compare-{now}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The folder for the comparison cannot be made: {error.strerror} ({folder}).",
-            "Give a folder that you may write with --out.",
-        ) from error
-    return folder
+    return made(folder, "folder for the comparison", OTHER_OUT)

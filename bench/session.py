@@ -43,7 +43,7 @@ from bench.records.measurements import (
     read_turns,
 )
 from bench.records.plan import Plan, PlannedTip, PlannedVariant, PlannedWorkload, write_plan
-from bench.records.run_folder import RESULTS, RunFolder
+from bench.records.run_folder import RESULTS, RunFolder, made
 from bench.tips import catalogue
 from bench.tips.tip import Tip, Variant, Workload
 from bench.workloads.corpus import checksum, prepare
@@ -240,7 +240,11 @@ class Session:
             raise problem
         return Context(
             images=_NO_IMAGES,
-            cache=_made(machine.cache_folder()),
+            cache=made(
+                machine.cache_folder(),
+                "cache folder",
+                "Set XDG_CACHE_HOME to a folder that you may read and write.",
+            ),
             seed=options.seed,
             threads=machine.usable_cores(),
             cores=machine.usable_cores(),
@@ -645,17 +649,6 @@ def _check_tips(chosen: Sequence[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"There is no tip {name!r}.{meant}", f"Choose from {', '.join(known)}.")
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The cache folder cannot be made: {error.strerror} ({folder}).",
-            "Set XDG_CACHE_HOME to a folder that you may read and write.",
-        ) from error
-    return folder
 
 
 def _check_nodes(options: Options) -> None:

@@ -13,6 +13,9 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 """Where runs go and where published ones lie."""
 
 
+OTHER_OUT = "Give a folder that you may write with --out."
+
+
 class RunFolder:
     """Paths of the files that a run leaves behind (DESIGN: "What a run leaves behind")."""
 
@@ -35,14 +38,7 @@ class RunFolder:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
         folder = path or _unused(results / "local" / machine_name / now)
         cls.refuse_used(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"The run folder cannot be made: {error.strerror} ({folder}).",
-                "Give a folder that you may write with --out.",
-            ) from error
-        return cls(folder)
+        return cls(made(folder, "run folder", OTHER_OUT))
 
     @staticmethod
     def refuse_used(path: Path) -> None:
@@ -86,6 +82,15 @@ class RunFolder:
         """Write ``environment.json``."""
         text = json.dumps(dict(environment), ensure_ascii=False, indent=1)
         self.environment.write_text(text + "\n", encoding="utf-8")
+
+
+def made(folder: Path, what: str, fix: str) -> Path:
+    """``folder``, made if it wasn't there; UserError with ``fix`` when it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The {what} cannot be made: {error.strerror} ({folder}).", fix) from error
+    return folder
 
 
 def _unused(path: Path) -> Path:
