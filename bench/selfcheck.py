@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +23,7 @@ from bench import live
 from bench.analysis.effects import effects
 from bench.analysis.intervals import Interval, student_interval
 from bench.bare_loop import Order
+from bench.engine import tree
 from bench.engine.arm import Build, Run, WarmUp
 from bench.engine.processes import ROOT, Arm, Processes
 from bench.engine.replicate import Group, Pace
@@ -35,11 +36,12 @@ from bench.tips.tip import THROUGHPUT, Tip, Variant, Workload
 from bench.workloads.known import LOADER_WORKERS, decoding, loading, training
 from bench.workloads.work import Context
 
-PACE = Pace(blocks=6, turn_seconds=0.05, warm_up_seconds=0.05)
-REPLICATES = 6
-OVERHEAD_BLOCKS = 20
-"""Starting a bare loop takes seconds, so more turns of it cost little. Two processes that run the
-same step differ by 3 %, though, so that only more replicates narrow the interval."""
+PACE = Pace(blocks=20, turn_seconds=0.02, warm_up_seconds=0.05)
+"""A machine's speed drifts within tenths of a second: many short turns meet it more equally than
+few long ones of the same work, and a planted pass of 20 items is whole after 20 turns."""
+REPLICATES = 7
+OVERHEAD_BLOCKS = 40
+"""Starting a bare loop takes seconds, so more turns of it cost little."""
 SLOW_DOWNS = {"5 % slower": 20, "10 % slower": 10}
 OVERHEAD_MARGIN = 0.02
 FREEZING_MARGIN = 0.03
@@ -62,8 +64,8 @@ class Finding:
 
 WORKLOADS = (
     Workload(name="decoding", build=decoding, metrics=(THROUGHPUT,), pinned=True),
-    # A loader's turns begin and end with batches half made: short ones are mostly those ends.
-    Workload(name="loading", build=loading, metrics=(THROUGHPUT,), turn_seconds=0.08),
+    # Five batches a turn, so that those half made at its ends are a small part of it.
+    Workload(name="loading", build=loading, metrics=(THROUGHPUT,), turn_seconds=0.03),
     Workload(name="training step", build=training, metrics=(THROUGHPUT,), pinned=True),
 )
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
@@ -72,23 +74,24 @@ BY_NAME = {workload.name: workload for workload in WORKLOADS}
 def check(*, trials: int, repeats: int, out: Path, seed: int, console: Console) -> int:
     """Run all four checks, print and write their figures; 1 when one doesn't hold, else 0.
 
-    ``trials`` a workload for A/A and planted; ``repeats`` replicates for freezing, twice as many
-    for overhead.
+    ``trials`` a workload for A/A and planted, ``repeats`` replicates for overhead and freezing.
     ``out`` gets the findings, ``<out>_trials.csv`` beside it every trial's effect.
     """
     with Session(Options(seed=seed)) as session:
         session.context = dataclasses.replace(session.context, images=session.images())
         console.print(
-            f"{trials} trials of {REPLICATES} replicates a workload, "
-            f"{2 * repeats} replicates of overhead, {repeats} of freezing"
+            f"{trials} trials of {REPLICATES} replicates a workload, each of {PACE.blocks} blocks; "
+            f"{repeats} replicates of overhead and freezing"
         )
+        own = []
+        for workload in WORKLOADS:
+            console.print(f"overhead: {workload.name}")
+            own.append(_overhead(session, workload, repeats, seed))
+        console.print("freezing")
+        own += _freezing(session.context, session.cores, repeats, seed)
         rows = _trials(session, trials, console)
         findings = [finding for name in BY_NAME for finding in judge_trials(name, rows, trials)]
-        for name in ("decoding", "training step"):
-            console.print(f"overhead: {name}")
-            findings.append(_overhead(session, BY_NAME[name], 2 * repeats, seed))
-        console.print("freezing")
-        findings += _freezing(session.context, session.cores, repeats, seed)
+        findings += own
     _write(out, findings)
     write_effects(out.with_name(f"{out.stem}_trials.csv"), rows)
     console.print(_table(findings))
@@ -167,7 +170,7 @@ def _trials(session: Session, trials: int, console: Console) -> list[Effect]:
     groups = [Group(tip=tip, workload=tip.workloads[0], variants=variants) for tip in tips]
     plan = dataclasses.replace(
         session.new_plan([], {}),
-        tips=tuple(planned_tip(tip, {}) for tip in tips),
+        tips=tuple(planned_tip(tip, {}, PACE) for tip in tips),
         primary_replicates=REPLICATES,
         other_replicates=REPLICATES,
         blocks=PACE.blocks,
@@ -201,19 +204,18 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
         arm.ask(Build(build=workload.build, settings={}, context=session.context))
         warmed_up = arm.ask(WarmUp(seconds=PACE.warm_up_seconds))
         seconds_a_step = warmed_up.period_seconds / warmed_up.period_steps
-        periods = max(1, round(PACE.turn_seconds / seconds_a_step / warmed_up.period_steps))
-        steps = periods * warmed_up.period_steps
-        with _bare_loop(
+        steps = max(1, round(PACE.turn_seconds_of(workload) / seconds_a_step))
+        with _BareLoop(
             Order(build=workload.build, context=session.context, cores=cores, threads=threads)
         ) as bare:
-            _bare_turn(bare, 2 * steps)
+            bare.turn(2 * steps)
             totals = {"suite": 0.0, "bare": 0.0}
             for _ in range(OVERHEAD_BLOCKS):
                 for name in order.sample(sorted(totals), 2):
                     if name == "suite":
                         totals[name] += arm.ask(Run(steps=steps)).seconds
                     else:
-                        totals[name] += _bare_turn(bare, steps)
+                        totals[name] += bare.turn(steps)
         session.processes.end(arm)
         ratios.append(math.log(totals["bare"] / totals["suite"]))
     interval = student_interval(ratios)
@@ -228,26 +230,42 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
     )
 
 
-def _bare_loop(order: Order) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.bare_loop"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    pickle.dump(order, process.stdin)
-    process.stdin.flush()
-    return process
+class _BareLoop:
+    """A loop of the work in a process that the engine doesn't know.
 
+    It is stopped while it waits, or its loader would fetch batches ahead during the arm's turns.
+    """
 
-def _bare_turn(process: "subprocess.Popen[bytes]", steps: int) -> float:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{steps}\n".encode())
-    process.stdin.flush()
-    _, seconds = process.stdout.readline().split()
-    return float(seconds)
+    def __init__(self, order: Order) -> None:
+        self._members: list[int] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.bare_loop"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        self._send(pickle.dumps(order))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        tree.thaw(self._members)
+        self._process.communicate()
+
+    def turn(self, steps: int) -> float:
+        """Loop for ``steps``; the seconds that the loop itself took."""
+        assert self._process.stdout is not None
+        self._send(f"{steps}\n".encode())
+        tree.thaw(self._members)
+        _, seconds = self._process.stdout.readline().split()
+        self._members = tree.freeze(self._process.pid)
+        return float(seconds)
+
+    def _send(self, content: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(content)
+        self._process.stdin.flush()
 
 
 def _freezing(
@@ -257,9 +275,9 @@ def _freezing(
 
     Between two slices another loader takes a turn, as in a run.
     """
-    slices, steps = 20, 4 * LOADER_WORKERS
+    slices, steps, passes = 10, 4 * LOADER_WORKERS, 3
     order = random.Random(seed)
-    seconds: dict[str, list[float]] = {"continuous": [], "frozen": [], "unfrozen": []}
+    gains: dict[str, list[float]] = {"frozen": [], "unfrozen": []}
     with Processes() as freezing, Processes(freezes=False) as not_freezing:
 
         def start(processes: Processes) -> Arm:
@@ -268,46 +286,44 @@ def _freezing(
             arm.ask(WarmUp(seconds=0.2))
             return arm
 
-        def take(name: str) -> float:
-            processes = not_freezing if name == "unfrozen" else freezing
-            arm, other = start(processes), start(freezing)
-            if name == "continuous":
-                total: float = arm.ask(Run(steps=slices * steps)).seconds
-            else:
-                total = 0.0
-                for _ in range(slices):
-                    other.ask(Run(steps=steps))
-                    total += arm.ask(Run(steps=steps)).seconds
-            processes.end(arm)
-            freezing.end(other)
+        def in_slices(arm: Arm, other: Arm) -> float:
+            total = 0.0
+            for _ in range(slices):
+                other.ask(Run(steps=steps))
+                total += arm.ask(Run(steps=steps)).seconds
             return total
 
         for _ in range(repeats):
-            for name in order.sample(sorted(seconds), len(seconds)):
-                seconds[name].append(take(name))
-    for name, holds, required in (
-        ("frozen", _is_within, "within ±3 %"),
-        ("unfrozen", lambda mean: not _is_within(mean), "not within ±3 %"),
-    ):
-        interval = student_interval(
-            [
-                math.log(whole / sliced)
-                for whole, sliced in zip(seconds["continuous"], seconds[name], strict=True)
-            ]
-        )
+            whole, sliced, other = (start(freezing) for _ in range(3))
+            seconds = {"continuous": 0.0, "frozen": 0.0, "unfrozen": 0.0}
+            for _ in range(passes):
+                for name in order.sample(("continuous", "frozen"), 2):
+                    seconds[name] += (
+                        whole.ask(Run(steps=slices * steps)).seconds
+                        if name == "continuous"
+                        else in_slices(sliced, other)
+                    )
+            # Started last: what it fetches while others have their turn would slow them down.
+            free = start(not_freezing)
+            for _ in range(passes):
+                seconds["unfrozen"] += in_slices(free, other)
+            not_freezing.end(free)
+            for arm in (whole, sliced, other):
+                freezing.end(arm)
+            for name, its in gains.items():
+                its.append(math.log(seconds["continuous"] / seconds[name]))
+    for name, its in gains.items():
+        interval, margin = student_interval(its), math.log1p(FREEZING_MARGIN)
+        is_equal = max(abs(interval.low), abs(interval.high)) < margin
         yield _ratio_finding(
             check="freezing",
             workload="loading",
             figure=f"throughput in {name} slices / in one turn",
             interval=interval,
             trials=repeats,
-            required=required,
-            holds=holds(interval.mean),
+            required="interval inside ±3 %" if name == "frozen" else "interval above +3 %",
+            holds=is_equal if name == "frozen" else interval.low > margin,
         )
-
-
-def _is_within(mean: float) -> bool:
-    return abs(mean) < math.log1p(FREEZING_MARGIN)
 
 
 def _ratio_finding(*, interval: Interval, **fields: Any) -> Finding:

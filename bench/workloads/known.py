@@ -10,22 +10,23 @@ from typing import Any
 from bench.workloads.work import Context, Work
 
 LOADER_WORKERS = 2
+LOADER_BATCH_SIZE = 2
+"""Small, so that little work is half done at the ends of a turn."""
 
 
 def decoding(settings: Mapping[str, Any], context: Context) -> Work:
-    """Decoding one image with Pillow, on one core."""
+    """Decoding one image with Pillow, on one core; always the same one, so all cost the same."""
     from bench.workloads.decoders import by_name
     from bench.workloads.jpegs import hold
     from bench.workloads.twice import PASS, is_done_twice
 
     every = settings.get("twice_every", 0)
     decode = by_name("Pillow").load()
-    files = [jpeg.data for jpeg in hold(context.images, seed=context.seed)[:PASS]]
+    file = hold(context.images, seed=context.seed)[0].data
     done = 0
 
     def step() -> int:
         nonlocal done
-        file = files[done % len(files)]
         if is_done_twice(done, every):
             decode([file])
         decode([file])
@@ -40,17 +41,15 @@ def loading(settings: Mapping[str, Any], context: Context) -> Work:
     from bench.workloads import loaders
     from bench.workloads.twice import PASS, TwiceEvery
 
-    context = dataclasses.replace(context, batch_size=PASS // (2 * LOADER_WORKERS))
+    context = dataclasses.replace(context, batch_size=LOADER_BATCH_SIZE)
     make = loaders.SampleMaker(
         transform=loaders.usual_transform(context.image_size), seed=context.seed
     )
     files = loaders.JpegFiles(loaders.shuffled(context.images, context.seed), make)
     dataset = TwiceEvery(files, settings.get("twice_every", 0))
     batches = loaders.Batches(dataset, context, num_workers=LOADER_WORKERS)
-    # A pass of the planted rule is two batches of each worker: one period. Small batches leave
-    # little work half done at the ends of a turn.
     work = loaders.loading_work(batches, dict)
-    return dataclasses.replace(work, period=2 * LOADER_WORKERS)
+    return dataclasses.replace(work, period=PASS // LOADER_BATCH_SIZE)
 
 
 def training(settings: Mapping[str, Any], context: Context) -> Work:
