@@ -3,11 +3,13 @@
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.engine import clock
 from bench.engine.processes import Processes
 from bench.engine.replicate import Bench, Group, Pace
 from bench.records import machine
@@ -24,13 +26,30 @@ def burn(units: int) -> None:
         sum(range(40_000))
 
 
+def loaded() -> Iterator[Any]:
+    """Tensors that two worker processes make and hand over in shared memory."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    data = torch.ones(4, 10_000)
+    while True:
+        yield from DataLoader(data, num_workers=2)  # type: ignore[arg-type]
+
+
 def build(settings: Mapping[str, Any], context: Context) -> Work:
     """Work that burns, and misbehaves as its settings ask."""
     done = 0
 
+    batches = loaded() if settings.get("loads") else None
+    began = clock.now()
+    time.sleep(settings.get("build_seconds", 0.0))
+    built = clock.now()
+
     def step() -> int:
         nonlocal done
         done += 1
+        if batches is not None:
+            next(batches)
         after = settings.get("after", 0)
         match settings.get("misbehave") if done > after else None:
             case "die":
@@ -56,6 +75,7 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
             raise TreatmentNotApplied("batch.is_pinned() is False")
         return {
             "pid": os.getpid(),
+            "built": (began, built),
             "affinity": sorted(os.sched_getaffinity(0)),
             "data_bytes": context.images.total_bytes * settings.get("scale", 1),
         }

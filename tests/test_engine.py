@@ -1,5 +1,6 @@
 """The engine: arms that misbehave cost one row, work is equal, waiting arms stand still."""
 
+import dataclasses
 import math
 import os
 import signal
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 from planted import CONTEXT, PACE, bench, build, group, tip, variant
 
-from bench.engine import clock, keeper, tree
+from bench.engine import arm, clock, keeper, tree
 from bench.engine.arm import Build, Call, Run, WarmedUp, WarmUp
 from bench.engine.processes import ArmFailed, Processes
-from bench.engine.replicate import Bench, measure, samples_a_turn
+from bench.engine.replicate import Bench, Pace, measure, samples_a_turn
 from bench.records import machine
 from bench.records.measurements import Turn
+from bench.workloads.work import Work
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +190,42 @@ def test_a_planted_slow_down_comes_out(made: tuple[Bench, list[Turn]]) -> None:
     assert seconds("treated") / seconds("plain") == pytest.approx(1.5, rel=0.15)
 
 
+def test_arms_start_in_another_order_each_time(made: tuple[Bench, list[Turn]]) -> None:
+    """Who starts first finds files and libraries cold."""
+    the_bench, turns = made
+    planted = tip(variant("plain"), variant("treated"), variant("third"))
+    for replicate in range(6):
+        measure(the_bench, group(planted), replicate, planted.variants)
+    pids = {(turn.replicate, turn.variant): turn.evidence["pid"] for turn in turns if turn.evidence}
+    orders = {
+        tuple(sorted(("plain", "treated", "third"), key=lambda name: pids[number, name]))
+        for number in range(6)
+    }
+    assert len({order[0] for order in orders}) > 1
+
+
+@pytest.mark.parametrize(("device", "at_one_time"), [("cuda", True), ("cpu", False)])
+def test_on_a_gpu_the_arms_of_a_tip_are_built_at_one_time(
+    made: tuple[Bench, list[Turn]], device: str, at_one_time: bool
+) -> None:
+    the_bench, turns = made
+    on_device = dataclasses.replace(
+        the_bench, context=dataclasses.replace(the_bench.context, device=device), reads_memory=False
+    )
+    planted = tip(variant("plain", build_seconds=0.5), variant("treated", build_seconds=0.5))
+    assert not measure(on_device, group(planted), 0, planted.variants).failed
+    (first, first_end), (second, _) = sorted(t.evidence["built"] for t in turns if t.evidence)
+    assert first < second
+    assert (second < first_end) == at_one_time
+
+
+@pytest.mark.parametrize(("calls", "has_p99"), [(99, False), (100, True)])
+def test_a_99th_percentile_takes_a_hundred_calls(calls: int, has_p99: bool) -> None:
+    work = Work(step=lambda: 1, evidence=dict, times_steps=True)
+    _, _, latencies = arm._timed_steps(work, calls)
+    assert ("latency_p99_seconds" in latencies) == has_p99
+
+
 def test_an_arms_turns_together_are_whole_periods() -> None:
     arms = [
         WarmedUp(startup_seconds=1, period_seconds=0.04, period_steps=2, period_samples=4),
@@ -196,6 +234,16 @@ def test_an_arms_turns_together_are_whole_periods() -> None:
     assert samples_a_turn(arms, 0.24, blocks=5) == 12
     assert samples_a_turn(arms, 0.5, blocks=5) == 24
     assert samples_a_turn(arms, 0.0, blocks=5) == 12
+
+
+def test_a_workload_may_have_the_profiles_turns_cut_into_shorter_ones() -> None:
+    pace = Pace(blocks=6, turn_seconds=0.1, warm_up_seconds=0.1)
+    (workload,) = tip(variant("plain")).workloads
+    assert (pace.blocks_of(workload), pace.turn_seconds_of(workload)) == (6, 0.1)
+    cut = dataclasses.replace(workload, split=4)
+    assert (pace.blocks_of(cut), pace.turn_seconds_of(cut)) == (24, 0.025)
+    own = dataclasses.replace(workload, split=2, blocks=3, turn_seconds=1.0)
+    assert (pace.blocks_of(own), pace.turn_seconds_of(own)) == (6, 0.5)
 
 
 def test_periods_may_end_with_the_replicate_instead_of_each_turn() -> None:

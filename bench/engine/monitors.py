@@ -19,6 +19,8 @@ FOREIGN_CPU_PERCENT = 20.0
 """Turns during which others used more of a core than this are flagged, never dropped."""
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_SURE_TICKS = 2.5
+"""The kernel counts in ticks of 10 ms: in a short turn one or two of them prove nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,10 @@ class Monitor:
     def __init__(self, cores: Sequence[int], gpu: Gpu | None = None) -> None:
         self._cores = tuple(cores)
         self._gpu = gpu
+
+    def gpu_processes(self) -> int | None:
+        """How many processes compute on the GPU now; None where that isn't known."""
+        return self._gpu.read().compute_processes if self._gpu else None
 
     def snapshot(self, members: Sequence[int]) -> Snapshot | None:
         """The counters of these processes now; None without /proc."""
@@ -65,12 +71,12 @@ class Monitor:
 
 
 def between(
-    before: Snapshot | None, after: Snapshot | None, *, own_processes: int
+    before: Snapshot | None, after: Snapshot | None, *, own_gpu_processes: int | None
 ) -> dict[str, Any]:
     """The monitors' columns of ``measurements.csv`` for the turn between two snapshots.
 
-    ``own_processes``: how many processes all living arms have together; a GPU with more of them
-    than that serves others too (NVML's process ids are the host's, so only the count compares).
+    ``own_gpu_processes``: how many processes of all living arms are on the GPU; one with more of
+    them than that serves others too (NVML's process ids are the host's, so only counts compare).
     """
     if before is None or after is None:
         return {}
@@ -85,13 +91,14 @@ def between(
         "disk_read_bytes": max(0, after.disk_read_bytes - before.disk_read_bytes),
     }
     flags = []
-    if columns["foreign_cpu_percent"] > FOREIGN_CPU_PERCENT:
+    if columns["foreign_cpu_percent"] > FOREIGN_CPU_PERCENT and foreign > _SURE_TICKS / _TICK:
         flags.append("other processes used the CPU")
     if after.gpu:
         columns |= _gpu_columns(before.gpu, after.gpu)
         if after.gpu.throttle_reasons:
             flags.append("the GPU was throttled")
-        if (after.gpu.compute_processes or 0) > own_processes:
+        seen = after.gpu.compute_processes
+        if seen is not None and own_gpu_processes is not None and seen > own_gpu_processes:
             flags.append("other processes used the GPU")
     return columns | {"flags": "; ".join(flags) or None}
 

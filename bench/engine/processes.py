@@ -69,13 +69,31 @@ class Arm:
     ) -> Any:
         """Let the arm run until it has answered ``message``; ArmFailed when it doesn't.
 
+        ``while_waiting`` is called every 0.2 s.
+        """
+        self.tell(message)
+        return self.hear(timeout=timeout, while_waiting=while_waiting)
+
+    def tell(self, message: object) -> None:
+        """Send the message and let the arm run; ArmFailed when it is dead.
+
         The message is in the pipe before the arm is thawed, and the arm is frozen only after its
         reply: frozen in the middle of a turn, a loader's own time-out would strike.
-        ``while_waiting`` is called every 0.2 s.
         """
         try:
             self._connection.send(message)
-            tree.thaw(self.members)
+        except OSError:
+            raise ArmFailed(self._death()) from None
+        tree.thaw(self.members)
+
+    def hear(
+        self,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        while_waiting: Callable[[], None] | None = None,
+    ) -> Any:
+        """The answer to what the arm was told, which is frozen then; as :meth:`ask`."""
+        try:
             if not self._answered(timeout, while_waiting):
                 tree.kill(self.pid)
                 self._wait()

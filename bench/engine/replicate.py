@@ -34,7 +34,10 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How long an arm works in a replicate: ``blocks`` turns of about ``turn_seconds``."""
+    """How long an arm works in a replicate: ``blocks`` turns of about ``turn_seconds``.
+
+    A workload may have its own numbers.
+    """
 
     blocks: int
     turn_seconds: float
@@ -42,11 +45,13 @@ class Pace:
 
     def blocks_of(self, workload: Workload) -> int:
         """How many blocks a replicate of ``workload`` has."""
-        return self.blocks if workload.blocks is None else workload.blocks
+        blocks = self.blocks if workload.blocks is None else workload.blocks
+        return blocks * workload.split
 
     def turn_seconds_of(self, workload: Workload) -> float:
         """About how long a turn of ``workload`` is."""
-        return self.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
+        seconds = self.turn_seconds if workload.turn_seconds is None else workload.turn_seconds
+        return seconds / workload.split
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -138,28 +143,31 @@ def _take_turns(
     failed: set[str] = set()
     cores = _cores(bench, group, replicate)
     monitor = Monitor(cores, bench.gpu if bench.context.device.startswith("cuda") else None)
+    order = random.Random(f"{bench.context.seed}/{group.key}/{replicate}")
+    others_on_gpu = monitor.gpu_processes()
     try:
-        for variant in variants:
-            try:
-                seats.append(_seat(bench, group, replicate, variant, cores))
-            except ArmFailed as failure:
-                if failure.kind == "memory" and len(variants) > 2:
-                    raise _TooManyArms from failure
-                _record_failure(bench, group, replicate, variant, failure.reason)
-                failed.add(variant.name)
+        # In another order each time: who is first finds files and libraries cold.
+        shuffled = order.sample(variants, len(variants))
+        seats, failures = _seats(bench, group, replicate, shuffled, cores)
+        seats.sort(key=lambda seat: variants.index(seat.variant))
+        for variant, failure in failures:
+            if failure.kind == "memory" and len(variants) > 2:
+                raise _TooManyArms from failure
+            _record_failure(bench, group, replicate, variant, failure.reason)
+            failed.add(variant.name)
+        on_gpu = monitor.gpu_processes()
+        own_on_gpu = None if on_gpu is None else on_gpu - (others_on_gpu or 0)
         goal = samples_a_turn(
             [seat.warmed_up for seat in seats],
             bench.pace.turn_seconds_of(group.workload),
             bench.pace.blocks_of(group.workload),
         )
-        order = random.Random(f"{bench.context.seed}/{group.key}/{replicate}")
         for block in range(bench.pace.blocks_of(group.workload)):
             samples: dict[str, int] = {}
             for position, seat in enumerate(order.sample(seats, len(seats))):
-                own_processes = sum(len(other.arm.members) for other in seats)
                 try:
                     steps = seat.steps(goal)
-                    ran, columns = _turn(seat, steps, monitor, own_processes)
+                    ran, columns = _turn(seat, steps, monitor, own_on_gpu)
                 except ArmFailed as failure:
                     _record_failure(bench, group, replicate, seat.variant, failure.reason)
                     failed.add(seat.variant.name)
@@ -227,26 +235,61 @@ def _unequal(seats: Sequence[_Seat], samples: Mapping[str, int]) -> list[_Seat]:
     return [seat for seat in seats if samples.get(seat.variant.name, expected) != expected]
 
 
-def _seat(
-    bench: Bench, group: Group, replicate: int, variant: Variant, cores: tuple[int, ...]
-) -> _Seat:
-    arm = _start(bench, group, variant, cores)
-    try:
-        arm.ask(_build(bench, group, replicate, variant))
+def _seats(
+    bench: Bench,
+    group: Group,
+    replicate: int,
+    variants: Sequence[Variant],
+    cores: tuple[int, ...],
+) -> tuple[list[_Seat], list[tuple[Variant, ArmFailed]]]:
+    """The arms of ``variants``, built and warmed up, and why others aren't.
+
+    On a GPU an arm mostly waits for seconds until it can work, so there all build at one time.
+    They warm up one after the other: the first step is measured.
+    """
+    arms: dict[str, Arm] = {}
+    seats: list[_Seat] = []
+    failures: list[tuple[Variant, ArmFailed]] = []
+
+    def start(variant: Variant) -> None:
+        arms[variant.name] = _start(bench, group, variant, cores)
+
+    def begin_to_build(variant: Variant) -> None:
+        arms[variant.name].tell(_build(bench, group, replicate, variant))
+
+    def end_to_build(variant: Variant) -> None:
+        arms[variant.name].hear()
+
+    def build(variant: Variant) -> None:
+        begin_to_build(variant)
+        end_to_build(variant)
+
+    def warm_up(variant: Variant) -> None:
+        arm = arms[variant.name]
         warmed_up = arm.ask(WarmUp(seconds=bench.pace.warm_up_seconds))
-    except ArmFailed:
-        bench.processes.end(arm)
-        raise
-    return _Seat(variant=variant, arm=arm, warmed_up=warmed_up)
+        seats.append(_Seat(variant=variant, arm=arm, warmed_up=warmed_up))
+
+    on_gpu = bench.context.device.startswith("cuda")
+    left = list(variants)
+    for act in (start, *((begin_to_build, end_to_build) if on_gpu else (build,)), warm_up):
+        for variant in tuple(left):
+            try:
+                act(variant)
+            except ArmFailed as failure:
+                failures.append((variant, failure))
+                left.remove(variant)
+                if variant.name in arms:
+                    bench.processes.end(arms[variant.name])
+    return seats, failures
 
 
 def _turn(
-    seat: _Seat, steps: int, monitor: Monitor, own_processes: int
+    seat: _Seat, steps: int, monitor: Monitor, own_gpu_processes: int | None
 ) -> tuple[Ran, dict[str, Any]]:
     before = monitor.snapshot(seat.arm.members)
     ran: Ran = seat.arm.ask(Run(steps=steps, with_evidence=seat.turns == 0))
     after = monitor.snapshot(seat.arm.members)
-    return ran, monitors.between(before, after, own_processes=own_processes)
+    return ran, monitors.between(before, after, own_gpu_processes=own_gpu_processes)
 
 
 def _read_memory(bench: Bench, group: Group, replicate: int, variant: Variant) -> bool:

@@ -11,7 +11,8 @@ import psutil
 
 from bench.engine import clock
 
-HAS_PROC = Path("/proc/self/task").exists()
+HAS_PROC = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+"""Whether /proc tells a process's children; some kernels are built without."""
 PATIENCE_SECONDS = 20.0
 """A process that waits for a disk or for a core stops late; one that forks without end never."""
 

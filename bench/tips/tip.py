@@ -45,6 +45,7 @@ LATENCY_P50 = Metric(
 LATENCY_P99 = dataclasses.replace(
     LATENCY_P50, name="latency_p99_seconds", column="latency_p99_seconds"
 )
+"""Read only in turns of at least a hundred calls."""
 INFERENCE_TURN_SECONDS = 0.1
 """A hundred answers and more, where one takes less than a millisecond."""
 FILE_BYTES = Metric(
@@ -93,7 +94,10 @@ class Workload:
     """What is timed for each variant. ``metrics[0]`` is the workload's main metric.
 
     ``build(settings, context)`` runs inside the arm. ``pinned``: single-threaded work, bound to
-    one core. ``turn_seconds`` and ``blocks``: None takes the profile's. ``memory_scales``: empty
+    one core. ``turn_seconds`` and ``blocks``: None takes the profile's. ``split``: into how many
+    blocks each of these is cut, of turns that are shorter by as much; a machine's speed drifts
+    within tenths of a second, and many short turns meet it more equally than few long ones, where
+    the work is steady and nothing runs ahead in the background. ``memory_scales``: empty
     when memory is not read; otherwise the arm is also run alone once a replicate for each scale (a
     fraction of the images), its peak memory is read, and with two scales the bytes of memory a byte
     of data are the slope between them. The scale is given to ``build`` as ``settings["scale"]``.
@@ -108,6 +112,7 @@ class Workload:
     pinned: bool = False
     turn_seconds: float | None = None
     blocks: int | None = None
+    split: int = 1
     memory_scales: tuple[float, ...] = ()
     memory_of_build: bool = True
 
@@ -122,8 +127,8 @@ class Tip:
 
     ``card`` is the docstring of the tip's file, in Markdown: why it should work, when it should
     matter, when it should not, how to apply it, where the claim comes from. ``is_price``: the tip
-    costs speed and buys something else. ``note`` says what the reader must know here (for
-    instance that the tip is already followed).
+    costs speed and buys something else. ``is_followed``: torch does so by itself on this machine.
+    ``note`` says what the reader must know here.
     """
 
     id: str
@@ -136,6 +141,7 @@ class Tip:
     check: Callable[[Mapping[str, Any], Context], CheckResult] | None = None
     is_price: bool = False
     note: str = ""
+    is_followed: bool = False
 
     @property
     def is_check(self) -> bool:
