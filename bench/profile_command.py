@@ -121,11 +121,14 @@ def record(context: Context, folder: Path) -> Profiled:
 
 def costliest(averages: Iterable[Any], *, on_cuda: bool) -> list[Operator]:
     """The ten operators with the most time of their own, from torch's ``key_averages``."""
-    # Autograd's own nodes only call operators; annotations and kernels have no namespace.
+    # Autograd's own nodes only call operators, and annotations have no namespace. Kernels are
+    # rows of their own, of the device, and their time is that of the operators that began them.
     kept = [
         entry
         for entry in averages
-        if "::" in entry.key and not entry.key.startswith("autograd::engine")
+        if "::" in entry.key
+        and not entry.key.startswith("autograd::engine")
+        and entry.device_type.name == "CPU"
     ]
 
     def own(entry: Any) -> float:

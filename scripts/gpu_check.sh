@@ -84,12 +84,17 @@ EOF
 
 failed=0
 run=$work/run
+archive=$out/gpu-check-$(date -u +%Y-%m-%dT%H-%M-%SZ).tar.gz
 "$python" -m bench run --budget "$budget" --out "$run" || failed=1
 if [[ ! -e $run/effects.csv ]]; then
     echo "The run ended before there was a result." >&2
     exit 2
 fi
-"$python" -m pytest -p no:cacheprovider -m cuda -q tests 2>&1 | tee "$run/cuda-tests.txt" || tests=$?
+# Already now, and once more with the tests: whoever ends this before it ends has the run.
+tar -czf "$archive" -C "$work" run
+mapfile -t with_cuda < <(grep -l 'pytest.mark.cuda' tests/test_*.py)
+"$python" -m pytest -p no:cacheprovider -m cuda -q "${with_cuda[@]}" 2>&1 |
+    tee "$run/cuda-tests.txt" || tests=$?
 # 5: no test is marked cuda.
 if ((${tests:-0} != 0 && ${tests:-0} != 5)); then
     failed=1
@@ -115,7 +120,6 @@ failures = {(row["tip"], row["variant"], row["reason"]) for row in rows if row["
 for tip, variant, reason in sorted(failures):
     print(f"FAILED {tip}, {variant}: {reason}")
 EOF
-archive=$out/gpu-check-$(date -u +%Y-%m-%dT%H-%M-%SZ).tar.gz
 tar -czf "$archive" -C "$work" run
 echo
 tail -n 1 "$run/cuda-tests.txt"

@@ -94,6 +94,9 @@ def test_files_are_held_by_seed_count_and_bytes(
     )
     assert first == again != other
     assert sorted(first) == list(range(12))
+    monkeypatch.setattr(jpegs, "NVJPEG_BATCH", 5)
+    assert len(jpegs.hold(context.images, seed=0)) == 10
+    monkeypatch.undo()
     monkeypatch.setattr(jpegs, "MOST_BYTES", 1)
     assert len(jpegs.hold(context.images, seed=0)) == jpegs.LEAST_FILES
     monkeypatch.setattr(jpegs, "MOST_FILES", 2)

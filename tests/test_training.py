@@ -1,6 +1,8 @@
 """The training step: it learns, on the device that was asked for, with a loss that is finite."""
 
 import dataclasses
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,19 @@ def test_a_non_finite_loss_in_the_middle_of_a_turn_fails() -> None:
         train(images, labels)
     with pytest.raises(WorkFailed, match="loss became nan"):
         train.readings()
+
+
+def test_a_step_that_is_no_longer_used_frees_its_model_at_once() -> None:
+    """What it holds would count as the memory of what comes after it."""
+    train = TrainingStep(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "cpu")
+    train(torch.zeros(2, 3, 2, 2), torch.tensor([0, 1]))
+    model = weakref.ref(train.model)
+    gc.disable()
+    try:
+        del train
+        assert model() is None
+    finally:
+        gc.enable()
 
 
 def test_another_device_than_asked_for_fails() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from planted import PACE
 from small_images import make_context
 from torch import Tensor, nn
 
@@ -315,7 +316,7 @@ def test_without_cuda_only_the_timing_of_determinism_is_missing(context: Context
     reason = timing.needs[0](context)
     assert "CUDA" in (reason or "")
     assert pairs.needs == ()
-    planned = planned_tip(tip, {(tip.id, timing.name): reason or ""})
+    planned = planned_tip(tip, {(tip.id, timing.name): reason or ""}, PACE)
     nothing = pd.DataFrame(columns=list(COLUMNS))
     rows = unmeasured(nothing, planned, planned.workloads[0])
     assert rows == {v.name: ("not measurable here", reason) for v in tip.variants}

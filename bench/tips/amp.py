@@ -110,6 +110,8 @@ def needs_ampere(context: Context) -> str | None:
 
 def build(settings: Mapping[str, Any], context: Context) -> Work:
     """The training step in the variant's precision, after a fixed number of steps."""
+    import torch
+
     from bench.workloads import training
     from bench.workloads.precision import FLOAT32, Precision
 
@@ -118,6 +120,8 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
     plain_loss = math.nan
     if precision != FLOAT32:
         plain_loss = training.train_steps(training.training_step(context), context, steps)
+        # What that step took would stay reserved and count as this variant's.
+        torch.cuda.empty_cache()
     train = training.training_step(context, precision)
     loss = training.train_steps(train, context, steps)
     after_steps = {
@@ -126,7 +130,7 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
         "loss": loss,
         "float32_loss": loss if precision == FLOAT32 else plain_loss,
     }
-    if train.steps_taken < steps:
+    if precision.scales_loss:
         # GradScaler halves its first scale until no gradient overflows: a step skipped each time.
         training.train_steps(train, context, SETTLING_STEPS)
     work = training.fixed_batch_work(train, context)

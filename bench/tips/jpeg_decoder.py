@@ -65,7 +65,13 @@ def tip(context: Context) -> Tip:
         card=__doc__ or "",
         variants=variants(),
         workloads=(
-            Workload(name="decode", build=build, metrics=(IMAGES_PER_SECOND, PAYLOAD), pinned=True),
+            Workload(
+                name="decode",
+                build=build,
+                metrics=(IMAGES_PER_SECOND, PAYLOAD),
+                pinned=True,
+                split=4,
+            ),
         ),
     )
 

@@ -63,7 +63,11 @@ def tip(context: Context) -> Tip:
         variants=variants(),
         workloads=(
             Workload(
-                name="decode and crop", build=build, metrics=(IMAGES_PER_SECOND,), pinned=True
+                name="decode and crop",
+                build=build,
+                metrics=(IMAGES_PER_SECOND,),
+                pinned=True,
+                split=4,
             ),
         ),
     )

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from bench.workloads.decoders.decoder import NVJPEG_BATCH
 from bench.workloads.work import Images, Work
 
-MOST_FILES = 24
+MOST_FILES = 2 * NVJPEG_BATCH
 MOST_BYTES = 8 * 2**20
 LEAST_FILES = 4
-"""So much makes a turn of about 0.1 s on one core with files of 110 KB, and of about half a second
+"""So much makes a period of about 0.1 s on one core with files of 110 KB, of about half a second
 with photographs of 10 megapixels. It is more than a core's own caches hold."""
 
 
@@ -28,7 +29,8 @@ def hold(images: Images, *, seed: int) -> tuple[Jpeg, ...]:
     """A random subset of the images, the same for the same seed, read into memory.
 
     At most ``MOST_FILES`` files and about ``MOST_BYTES``, but at least ``LEAST_FILES`` where the
-    images have them.
+    images have them. From ``NVJPEG_BATCH`` files on they are whole batches: all steps that take
+    one are alike.
     """
     held: list[Jpeg] = []
     total = 0
@@ -38,7 +40,7 @@ def hold(images: Images, *, seed: int) -> tuple[Jpeg, ...]:
         held.append(Jpeg(index=int(index), data=data))
         if len(held) == MOST_FILES or (total >= MOST_BYTES and len(held) >= LEAST_FILES):
             break
-    return tuple(held)
+    return tuple(held[: len(held) // NVJPEG_BATCH * NVJPEG_BATCH or len(held)])
 
 
 def walk(

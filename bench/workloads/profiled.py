@@ -130,10 +130,10 @@ class _Traces:
         running.export_chrome_trace(str(path))
         self._paths.append(path)
 
-    def bytes_a_trace(self) -> float:
+    def bytes_a_trace(self) -> int:
         if not self._paths:
             raise TreatmentNotApplied("the profiler wrote no trace in a whole turn")
-        return sum(path.stat().st_size for path in self._paths) / len(self._paths)
+        return round(sum(path.stat().st_size for path in self._paths) / len(self._paths))
 
     def last(self) -> Path:
         return self._paths[-1]

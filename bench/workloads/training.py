@@ -1,5 +1,6 @@
 """The training step: forward, loss, backward, optimizer step."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,24 @@ from bench.workloads.work import Context, TreatmentNotApplied, Work, WorkFailed
 
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Seen:
+    """What the hooks saw. They hold this and not the step, or its model would outlive its use."""
+
+    steps_taken: int = 0
+    inside: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def count(self, *_: object) -> None:
+        self.steps_taken += 1
+
+    def look(self, layer: nn.Module, _: object, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self.inside = {
+                "activation_dtype": str(output.dtype),
+                "activation_device": output.device.type,
+            }
 
 
 class TrainingStep:
@@ -30,16 +49,15 @@ class TrainingStep:
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM
         )
-        self.steps_taken = 0
+        self._seen = _Seen()
         self._steps_asked = 0
         self._autocast = precision.autocast(device)
         self._scaler = precision.scaler(device)
         self._losses: list[Tensor] = []
         self._last_loss = float("nan")
         self._output_dtype = ""
-        self._seen_inside: dict[str, str] = {}
-        self.optimizer.register_step_post_hook(self._count_step)
-        self._hook = _first_layer(self.model).register_forward_hook(self._look)
+        self.optimizer.register_step_post_hook(self._seen.count)
+        self._hook = _first_layer(self.model).register_forward_hook(self._seen.look)
 
     def __call__(self, images: Tensor, labels: Tensor) -> int:
         """Train on one batch of (batch, 3, size, size) images; returns its number of samples."""
@@ -63,7 +81,12 @@ class TrainingStep:
 
     def prepare(self, steps: int) -> None:
         """Count the optimizer's steps from here on."""
-        self.steps_taken = self._steps_asked = 0
+        self._seen.steps_taken = self._steps_asked = 0
+
+    @property
+    def steps_taken(self) -> int:
+        """The optimizer's steps since ``prepare``, without those that were skipped."""
+        return self._seen.steps_taken
 
     def readings(self) -> Mapping[str, float | int]:
         """The turn's last loss.
@@ -104,7 +127,7 @@ class TrainingStep:
         """
         self._hook.remove()
         parameters = list(self.model.parameters())
-        inside = self._seen_inside
+        inside = self._seen.inside
         if inside and inside["activation_dtype"] != f"torch.{self.precision.compute}":
             raise TreatmentNotApplied(
                 f"{self.precision.compute} was asked for; inside the step the first layer "
@@ -121,16 +144,6 @@ class TrainingStep:
             **inside,
             **scaler,
         }
-
-    def _count_step(self, *_: object) -> None:
-        self.steps_taken += 1
-
-    def _look(self, layer: nn.Module, _: object, output: Any) -> None:
-        if isinstance(output, Tensor):
-            self._seen_inside = {
-                "activation_dtype": str(output.dtype),
-                "activation_device": output.device.type,
-            }
 
 
 def _first_layer(model: nn.Module) -> nn.Module:

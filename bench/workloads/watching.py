@@ -91,11 +91,17 @@ def parse_smi(answer: str) -> dict[str, float]:
     return seen
 
 
-def _nvml(uuid: str) -> Look:
-    import pynvml
-
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+def _nvml(uuid: str) -> Look | None:
+    """Reads the GPU's counters; None where NVML or the GPU can't be reached (WSL, Jetson)."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError:
+        return None
     reads: Mapping[str, Callable[[], float]] = {
         "gpu_utilization_percent": lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         "gpu_memory_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,

@@ -13,6 +13,9 @@ from bench.workloads.work import Context
 Decode = Callable[[Sequence[bytes]], list[Any]]
 """JPEG files to images: contiguous RGB uint8 in memory, one array or tensor a file."""
 
+NVJPEG_BATCH = 16
+"""Files that nvJPEG is given in a call."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoder:

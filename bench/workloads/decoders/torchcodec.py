@@ -4,8 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.workloads.decoders import library
-from bench.workloads.decoders.decoder import Decode, Decoder, import_problem, trial_problem
-from bench.workloads.decoders.torchvision_io import NVJPEG_BATCH
+from bench.workloads.decoders.decoder import (
+    NVJPEG_BATCH,
+    Decode,
+    Decoder,
+    import_problem,
+    trial_problem,
+)
 
 
 def problem() -> str | None:

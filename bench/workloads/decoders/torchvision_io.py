@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.workloads.decoders import library
-from bench.workloads.decoders.decoder import Decode, Decoder, import_problem, trial_problem
-
-NVJPEG_BATCH = 16
+from bench.workloads.decoders.decoder import (
+    NVJPEG_BATCH,
+    Decode,
+    Decoder,
+    import_problem,
+    trial_problem,
+)
 
 
 def problem() -> str | None:
