@@ -52,13 +52,27 @@ def print_json(machine: Mapping[str, Any], answers: Sequence[Turn]) -> None:
 
 
 def print_plan(
-    console: Console, plan: Plan, device: Mapping[str, Any], expected_seconds: float
+    console: Console,
+    plan: Plan,
+    device: Mapping[str, Any],
+    expected_seconds: float,
+    *,
+    gpu_processes: int | None,
 ) -> None:
-    """The machine, what will be measured, what can't be and why, and how long it will take."""
+    """The machine, what will be measured, what can't be and why, and how long it will take.
+
+    ``gpu_processes``: how many processes of others are on the GPU; None where nobody knows.
+    """
     gpu = device["gpu_model"] or "no GPU"
     console.print(
         f"[bold]{machine.cpu_model()}[/bold], {machine.usable_cores()} usable cores, {gpu}"
     )
+    if gpu_processes:
+        console.print(
+            f"[bold yellow]Others use the GPU now: {gpu_processes} "
+            f"{'process' if gpu_processes == 1 else 'processes'}. What they do takes from what is "
+            "measured.[/bold yellow]"
+        )
     images = plan.images
     console.print(
         f"{images['count']} images ({images['name']}, {images['total_bytes'] / 2**20:.0f} MiB)"

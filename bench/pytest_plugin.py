@@ -155,7 +155,13 @@ class Runner:
             return self._serve()
         try:
             plan = session.prepare({(entry.tip, entry.variant) for entry in self.entries})
-            live.print_plan(self.console, plan, session.device, session.expected_seconds)
+            live.print_plan(
+                self.console,
+                plan,
+                session.device,
+                session.expected_seconds,
+                gpu_processes=session.gpu.read().compute_processes if session.gpu else None,
+            )
             if session.resumed_replicates:
                 self.console.print(
                     f"Going on: {session.resumed_replicates} finished replicates are kept and "

@@ -149,6 +149,7 @@ class Session:
             folder = RunFolder.existing(options.resume)
             plan = folder.read_plan()
             _check_same_nodes(plan, options.nnodes)
+            _check_same_storage(plan, options.storage)
             self._resumed = folder, plan
             options = dataclasses.replace(
                 options,
@@ -277,10 +278,7 @@ class Session:
         """Why variants cannot be measured here: (tip, variant) → reason."""
         unmet: dict[tuple[str, str], str] = {}
         for tip in tips:
-            try:
-                reasons = self.processes.call(_unmet, tip.variants, self.context, cores=self.cores)
-            except ArmFailed as failure:
-                reasons = {v.name: f"its needs cannot be seen: {failure}" for v in tip.variants}
+            reasons = self._unmet(tip.variants)
             if not tip.is_check:
                 reasons = _without_partner(tip, reasons)
             unmet |= {(tip.id, name): reason for name, reason in reasons.items()}
@@ -292,10 +290,22 @@ class Session:
             (tip.id, name): reason
             for tip in tips
             if any(workload.needs for workload in tip.workloads)
-            for name, reason in self.processes.call(
-                _unmet, tip.workloads, self.context, cores=self.cores
-            ).items()
+            for name, reason in self._unmet(tip.workloads).items()
         }
+
+    def _unmet(self, parts: Sequence[Variant] | Sequence[Workload]) -> dict[str, str]:
+        """Asked in a process of their own: whose library crashes it takes no other part along."""
+        try:
+            reasons: dict[str, str] = self.processes.call(
+                _unmet, parts, self.context, cores=self.cores
+            )
+        except ArmFailed as failure:
+            if len(parts) == 1:
+                return {parts[0].name: f"its needs cannot be seen: {failure}"}
+            reasons = {}
+            for place in range(len(parts)):
+                reasons |= self._unmet(parts[place : place + 1])
+        return reasons
 
     def prepare(self, selected: Collection[tuple[str, str]]) -> Plan:
         """Prepare the images, find out what is measurable, make the run folder, write the plan.
@@ -540,7 +550,7 @@ class Session:
                 "checksum": checksum(images),
                 "left_out": {kind: list(names) for kind, names in images.left_out.items()},
             },
-            tips=tuple(planned_tip(tip, unmet) for tip in tips),
+            tips=tuple(planned_tip(tip, unmet, profile.pace) for tip in tips),
             options={
                 "budget_seconds": self.options.budget_seconds,
                 "own_images": self.options.data is not None,
@@ -551,7 +561,7 @@ class Session:
         )
 
 
-def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
+def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str], pace: Pace) -> PlannedTip:
     """What the plan says of a tip.
 
     ``unmet``: (tip, variant or workload) → why it isn't measurable here.
@@ -563,6 +573,7 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
         card=tip.card,
         is_price=tip.is_price,
         note=tip.note,
+        is_followed=tip.is_followed,
         variants=tuple(
             PlannedVariant(
                 name=variant.name,
@@ -578,7 +589,8 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str]) -> PlannedTip:
                 name=workload.name,
                 metrics=workload.metrics,
                 reason=unmet.get((tip.id, workload.name)),
-                blocks=workload.blocks,
+                blocks=pace.blocks_of(workload),
+                turn_seconds=pace.turn_seconds_of(workload),
             )
             for workload in tip.workloads
         ),
@@ -719,6 +731,16 @@ def _check_same_nodes(plan: Plan, nnodes: int) -> None:
         raise UserError(
             f"The run was started on {started_on} nodes, and --nnodes is {nnodes}.",
             f"Give --nnodes {started_on}, or start a new run.",
+        )
+
+
+def _check_same_storage(plan: Plan, places: Sequence[Path]) -> None:
+    """The places themselves are not in the plan, which names no path of the user's."""
+    started_with = plan.options.get("storage_places", 0)
+    if started_with != len(places):
+        raise UserError(
+            f"The run compared {started_with} places, and --storage names {len(places)}.",
+            "Give the same --storage as before, in the same order, or start a new run.",
         )
 
 

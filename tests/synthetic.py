@@ -53,6 +53,7 @@ BASELINE_LEVEL: Mapping[str, float] = {
     "samples": 500.0,
     "payload_bytes": 55e6,
     "startup_seconds": 0.12,
+    "build_seconds": 3.0,
     "peak_host_pss_bytes": 180e6,
     "peak_bytes_per_data_byte": 1.0,
     "latency_p50_seconds": 0.0123,

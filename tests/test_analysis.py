@@ -30,7 +30,7 @@ from bench.analysis.stopping import is_narrow_enough
 from bench.analysis.verdicts import decide, replicates_to_settle, scaled_margin
 from bench.records.effects import Effect, read_effects, write_effects
 from bench.records.measurements import Turn
-from bench.records.plan import Metric, Plan
+from bench.records.plan import Metric, Plan, Section
 from bench.tips.tip import HOST_MEMORY, STARTUP
 
 
@@ -304,6 +304,11 @@ class TestStatuses:
             True,
             True,
         ]
+        two = make_plan(make_tip("t", "a", "b", workloads=("one", "other")), other_replicates=3)
+        rows = analysed(two, make_turns(two))
+        assert [(row.workload, row.variant) for row in rows if row.is_exploratory] == [
+            ("other", "b")
+        ]
         equal = dataclasses.replace(plan, other_replicates=5)
         assert [row.is_exploratory for row in analysed(equal, make_turns(plan))] == [
             False,
@@ -311,6 +316,16 @@ class TestStatuses:
             False,
             True,
         ]
+
+    def test_what_an_aa_pair_read_by_chance_is_not_foreseen_to_last(self) -> None:
+        def judged(section: Section) -> Effect:
+            plan = make_plan(make_tip("t", section=section))
+            return analysed(plan, make_turns(plan, lambda *_: 1.01, replicate_noise=0.1))[1]
+
+        aa, other = judged("A/A"), judged("Data loading")
+        assert aa.effect == other.effect
+        assert aa.verdict == other.verdict == "inconclusive"
+        assert aa.reason != other.reason
 
 
 class TestVerdicts:

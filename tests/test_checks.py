@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ ANSWERS = {
 
 def planned(tip_id: str = "asked") -> PlannedTip:
     unmet = {(tip_id, "five"): "needs a unicorn"}
-    return planned_tip(planted_checks.tip(ANSWERS, tip_id), unmet)
+    return planned_tip(planted_checks.tip(ANSWERS, tip_id), unmet, planted.PACE)
 
 
 def answered() -> list[Turn]:
@@ -254,6 +255,26 @@ def test_a_run_asks_once_reports_and_exits_0_also_when_the_machine_fails(
     assert len(recorded(folder)) == 3
 
 
+def test_under_pytest_a_run_compares_with_one_that_was_saved(tmp_path: Path, cache: Path) -> None:
+    def run(option: str) -> tuple[int, str]:
+        options = [
+            *("--benchmark-only", "-p", "bench.pytest_plugin", "-p", "no:cacheprovider"),
+            *("-k", "one", f"--benchmark-storage={tmp_path / 'saved'}", option),
+            f"--bench-out={tmp_path / option}",
+        ]
+        then = (
+            "import pytest; from bench.pytest_plugin import CATALOGUE; "
+            f"sys.exit(pytest.main([str(CATALOGUE), *{options!r}]))"
+        )
+        return finish(catalogue=tips(a="pass"), cache=cache, then=then)
+
+    code, output = run("--benchmark-save=first")
+    assert code == 0, output
+    code, output = run("--benchmark-compare")
+    assert code == 0, output
+    assert "one-burning-treated] (0001_first)" in output
+
+
 def test_a_question_that_crashes_fails_the_run_and_asks_the_rest(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -279,6 +300,8 @@ def test_under_pytest_a_warning_warns_and_a_failed_question_is_an_expected_failu
     assert code == 0, output
     assert "2 passed, 1 skipped, 2 deselected, 1 xfailed" in output, output
     assert "asked: b: seen: warn" in output
+    # The skip's reason is the row's.
+    assert re.search(r"SKIPPED.*needs a unicorn", output)
     assert "not used at all" not in output
 
 

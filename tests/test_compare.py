@@ -574,6 +574,26 @@ class TestOutputs:
                 counts = {line.replace("\\|", "").count("|") for line in block.split("\n")}
                 assert len(counts) == 1, block
 
+    def test_what_only_one_run_holds_is_named_and_not_tabled(self) -> None:
+        many = machine(1, tips={"tip": 1.2, "absent": 1.1, "gone": 1.3})
+        runs = [Run(label="A", rows=tuple(many)), Run(label="B", rows=tuple(planted(2, 1.2)))]
+        page = pairs_page(runs, [compare(*runs)], None)
+        (main,) = (section for section in page.sections if section.is_main)
+        assert "Only in A: absent and gone." in main.sentences
+        assert main.table is not None
+        assert [row[0] for row in main.table.rows] == ["tip\non"]
+        nothing = [
+            Run(label=run.label, rows=tuple(its))
+            for run, its in zip(
+                runs, (planted(1, 1.2), machine(2, tips={"other": 1.0})), strict=True
+            )
+        ]
+        page = pairs_page(nothing, [compare(*nothing)], None)
+        (main,) = (section for section in page.sections if section.is_main)
+        assert main.table is None
+        assert {"Only in A: tip.", "Only in B: other."} <= set(main.sentences)
+        assert "Only in A" in markdown(page)
+
 
 def test_works_without_torch_and_pytest(tmp_path: Path) -> None:
     paths = [str(file(tmp_path / f"{n}.csv", planted(n, 1.2))) for n in range(2)]

@@ -1,11 +1,13 @@
 """The questions about the machine: pure judgements of facts, and a look at the real machine."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from small_images import make_context
 
+from bench.records import machine
 from bench.tips import environment
 from bench.workloads import disks, surroundings
 from bench.workloads.surroundings import (
@@ -153,6 +155,43 @@ def test_pillow(
 ) -> None:
     answer = judge_pillow(imported=imported, pillow=pillow, pillow_simd=simd, turbo=turbo)
     assert answer.verdict == verdict, answer.reason
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/box\n", {"box/cpu.max": "150000 100000\n"}, 2),
+        ("0::/box\n", {"box/cpu.max": "max 100000\n"}, 64),
+        ("0::/box/in\n", {"box/cpu.max": "400000 100000\n", "box/in/cpu.max": "max 100000\n"}, 4),
+        ("0::/\n", {}, 64),
+        (
+            "4:memory:/a\n3:cpu,cpuacct:/a\n",
+            {"cpu/a/cpu.cfs_quota_us": "300000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+            3,
+        ),
+        (
+            "3:cpu,cpuacct:/a\n",
+            {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+            64,
+        ),
+    ],
+)
+def test_a_containers_quota_bounds_the_cores(
+    groups: str,
+    files: Mapping[str, str],
+    cores: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "own").write_text(groups)
+    for name, content in files.items():
+        path = tmp_path / "all" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path / "all")
+    monkeypatch.setattr(machine, "core_ids", lambda: tuple(range(64)))
+    assert machine.usable_cores() == cores
 
 
 def test_cores_inside_a_quota_are_a_warning() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from bench.engine import arm
 from bench.engine.replicate import Group, measure
 from bench.errors import UserError
-from bench.session import Options, Session, _resumed_model
+from bench.session import Options, Session, _check_same_storage, _resumed_model
 from bench.tips import aa_training
 from bench.workloads import training
 from bench.workloads.models import (
@@ -204,6 +204,14 @@ def test_the_users_choices_reach_the_arms(file: Path, monkeypatch: pytest.Monkey
     plan = session.new_plan([], {})
     assert plan.model == "mine.py:build"
     assert str(file.parent) not in str(plan)
+
+
+def test_a_run_goes_on_with_as_many_places_as_it_compared() -> None:
+    plan = types.SimpleNamespace(options={"storage_places": 2})
+    _check_same_storage(plan, [Path("/a"), Path("/b")])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="compared 2 places, and --storage names 0"):
+        _check_same_storage(plan, [])  # type: ignore[arg-type]
+    _check_same_storage(types.SimpleNamespace(options={}), [])  # type: ignore[arg-type]
 
 
 def test_a_run_goes_on_with_the_model_that_it_was_started_with(file: Path) -> None:

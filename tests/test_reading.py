@@ -320,6 +320,9 @@ class TestFormulas:
         assert to_cell(told) == told
         assert parser(str)(told) == told
 
+    def test_a_file_of_others_sends_no_command_to_the_terminal(self) -> None:
+        assert parser(str)("\x1b[2Jgone\x9b\x07\ttab\r\nline") == "�[2Jgone��\ttab\r\nline"
+
     def test_numbers_stay_numbers(self) -> None:
         assert [to_cell(number) for number in (-1, -0.5, -1e-20)] == ["-1", "-0.5", "-1e-20"]
 

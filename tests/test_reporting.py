@@ -37,12 +37,13 @@ from bench.analysis.effects import effects
 from bench.errors import UserError
 from bench.records.effects import Effect
 from bench.records.measurements import MeasurementWriter, Turn
-from bench.records.plan import Plan, write_plan
+from bench.records.plan import Metric, Plan, write_plan
 from bench.records.run_folder import RunFolder
 from bench.reporting import drawing, model
 from bench.reporting.course_picture import course_picture
 from bench.reporting.html import BAND, html, skipped, strip
 from bench.reporting.markdown import code, markdown, text
+from bench.reporting.method import method
 from bench.reporting.overview_picture import overview_picture
 from bench.reporting.screen import verdict_table
 from bench.reporting.sentences import Conclusion, conclusion, summary
@@ -390,9 +391,11 @@ class TestSentences:
             make_tip("same", "a", "b"),
             make_tip("gpu", "a", "b", reasons={"a": "needs CUDA", "b": "needs CUDA"}),
             make_tip("watching", "a", "b", is_price=True),
+            dataclasses.replace(make_tip("kept", "a", "b"), is_followed=True),
             make_tip("aa", "a", "b", section="A/A"),
         )
         planted = {
+            "kept": 4.0,
             "fast": 1.5,
             "faster": 2.0,
             "fastest": 3.0,
@@ -408,8 +411,9 @@ class TestSentences:
             "2 more helped."
         )
         assert rest == (
-            "Of the rest, slower (0.25×) and slow (0.50×) made things worse; watching costs 10.0 % "
-            "of the speed; same made no difference; 1 cannot be measured on this machine."
+            "Of the rest, kept (4.00×) is followed here without your doing; slower (0.25×) and "
+            "slow (0.50×) made things worse; watching costs 10.0 % of the speed; same made no "
+            "difference; 1 cannot be measured on this machine."
         )
         assert sure.startswith(
             "How sure: each 95 % interval, over 5 replicates and beside a margin of ±3 %, misses "
@@ -692,3 +696,36 @@ main()
     assert "report.html" in done.stdout
     for path in (folder.report, folder.markdown, folder.effects):
         assert path.stat().st_size > 1000
+
+
+def test_the_method_names_the_workloads_of_another_pace() -> None:
+    tip = make_tip("jpeg_decoder")
+    paced = dataclasses.replace(tip.workloads[0], blocks=24, turn_seconds=0.025)
+    plan = make_plan(dataclasses.replace(tip, workloads=(paced,)), make_tip())
+    told = method(report_of(plan, no_measurements()))[0]
+    assert "in turns of about 150 ms, 4 blocks a replicate (jpeg_decoder 24 of 25.0 ms)" in told
+
+
+def test_what_is_spent_once_pays_off_after_so_many_epochs() -> None:
+    build = Metric(
+        name="build_seconds", unit="s", column="build_seconds", aggregate="once",
+        higher_is_better=False, is_outlay=True,
+    )  # fmt: skip
+    plan = make_plan(
+        make_tip("ahead", "before", "copy", metrics=(RATE, build)), images={"count": 1000}
+    )
+    turns = make_turns(plan, lambda *_: 1.25)
+    report = report_of(plan, as_read(turns))
+    rate, spent = (
+        next(row for row in report.tips[0].rows if (row.variant, row.metric) == ("copy", name))
+        for name in (RATE.name, build.name)
+    )
+    saved = 1000 / (rate.baseline_value or 0) - 1000 / (rate.value or 0)
+    expected = f"{(spent.value or 0) / saved:.2g}"
+    assert (
+        f"pays off after {expected} epochs of 1,000 images"
+        in conclusion(report.tips[0], report).why
+    )
+    turns = make_turns(plan, lambda *_: 0.8)
+    why = conclusion(report_of(plan, as_read(turns)).tips[0], report).why
+    assert "pays off after infinitely many epochs" in why

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from bench.engine import keeper
 from bench.records.effects import read_effects
@@ -45,7 +46,7 @@ main()
 
 GOOD = """{
     "one": [v("plain"), v("treated", twice_every=2, period=2)],
-    "two": [v("plain"), v("treated"), v("third")],
+    "two": [v("plain"), v("treated"), v("third", loads=True)],
 }"""
 
 LONG = f"""{{**{GOOD}, **{{f"more {{n}}": [v("plain"), v("treated")] for n in range(8)}}}}"""
@@ -232,21 +233,49 @@ def test_interrupted_after_two_rounds_it_reports_two_replicates(tmp_path: Path) 
     assert (folder / "benchmark.json").exists()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+class Left:
+    """What is on the machine that was not there before: a run's processes and shared memory."""
+
+    def __init__(self) -> None:
+        self._tokens, self._memory = tokens(), set(Path("/dev/shm").iterdir())
+
+    def tokens(self) -> set[str]:
+        return tokens() - self._tokens
+
+    def check(self) -> None:
+        deadline = time.monotonic() + 20
+        while self.tokens() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert self.tokens() == set()
+        assert set(Path("/dev/shm").iterdir()) - self._memory == set()
+
+
+STOPS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_stopped_before_it_measures_a_run_leaves_nothing(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    left = Left()
+    process = start("run", "--out", tmp_path / "run")
+    wait_for(left.tokens, process)
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert rows(tmp_path / "run") == []
+    left.check()
+
+
+@pytest.mark.parametrize("how", STOPS)
 def test_a_stopped_run_loses_nothing_leaves_nothing_and_goes_on(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    folder, before = tmp_path / "run", tokens()
-    shared_memory = set(Path("/dev/shm").iterdir())
+    folder, left = tmp_path / "run", Left()
     process = start("run", "--out", folder, tips=LONG)
     wait_for(lambda: len(rows(folder)) > 20, process)
     process.send_signal(how)
     process.communicate(timeout=60)
-    deadline = time.monotonic() + 20
-    while tokens() - before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert tokens() - before == set()
-    assert set(Path("/dev/shm").iterdir()) - shared_memory == set()
+    left.check()
     kept = rows(folder)
     assert len(kept) > 20
 
@@ -275,7 +304,8 @@ def test_a_stopped_run_loses_nothing_leaves_nothing_and_goes_on(
         (["run", "--budget", "soon"], "--budget 'soon' is not a time above 0."),
         (["run", "--profile", "long"], "There is no profile 'long'."),
         (["run", "--data", "{tmp}/nowhere"], "nowhere"),
-        (["run", "--data", "{tmp}"], ""),
+        (["run", "--data", "{tmp}/full"], "full holds no file named .jpg or .jpeg."),
+        (["run", "--data", "{tmp}/empty"], "empty holds no file named .jpg or .jpeg."),
         (["run", "--resume", "{tmp}"], "is not a run folder"),
         (["run", "--out", "{tmp}/full"], "holds files already"),
         (["report", "{tmp}"], "is not a run folder"),
@@ -287,12 +317,29 @@ def test_bad_input_is_two_lines_and_exit_code_2(
     full = tmp_path / "full"
     full.mkdir()
     (full / "letter.txt").write_text("keep me")
+    (tmp_path / "empty").mkdir()
     code, output = finish(*(argument.format(tmp=tmp_path) for argument in arguments))
-    lines = output.strip().splitlines()[-2:]
+    lines = output.strip().splitlines()
     assert code == 2, output
+    assert len(lines) == 2, output
     assert problem in lines[0]
     assert "Traceback" not in output
     assert (full / "letter.txt").read_text() == "keep me"
+
+
+def test_shared_memory_that_a_killed_worker_had_named_is_removed() -> None:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        pytest.skip("this system has no /dev/shm")
+    dead, living = folder / "torch_4190001_1_0", folder / "torch_4190002_1_0"
+    try:
+        for path in (dead, living):
+            path.touch()
+        keeper._remove_shared_memory({4190001})
+        assert (dead.exists(), living.exists()) == (False, True)
+    finally:
+        for path in (dead, living):
+            path.unlink(missing_ok=True)
 
 
 def test_help_does_not_import_torch() -> None:
@@ -304,16 +351,49 @@ def test_help_does_not_import_torch() -> None:
     assert output.strip().endswith("False False")
 
 
+ARTICLE = [
+    "environment",
+    "cudnn_benchmark",
+    "cudnn_deterministic",
+    "cpu_threads",
+    "monitoring",
+    "num_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "jpeg_decoder",
+    "jpeg_to_crop",
+    "streaming",
+    "parallel_preprocessing",
+    "storage",
+    "amp",
+    "data_parallel",
+    "ddp_cpu",
+    "visible_devices",
+    "profiler",
+    "quantization",
+    "pruning",
+    "distillation",
+    "export",
+]
+NEED_CUDA_OR_A_DISK = {
+    "cudnn_benchmark",
+    "pin_memory",
+    "data_parallel",
+    "visible_devices",
+    "storage",
+}
+
+
 def test_the_catalogue_lists_the_articles_22_tips_and_why_not_each_is_measurable() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "bench", "tips"], capture_output=True, text=True, cwd=ROOT
     )
     assert result.returncode == 0, result.stderr
     states = dict(re.findall(r"^  ([a-z_]+)  (\S.*)$", result.stdout, re.MULTILINE))
-    article = [name for name in states if not name.startswith("aa_")]
-    assert len(article) == 22
-    assert article[0] == "environment"
-    assert article[-1] == "export"
+    assert [name for name in states if not name.startswith("aa_")] == ARTICLE
+    silent = {name for name, state in states.items() if state != "measurable"}
+    if not torch.cuda.is_available():
+        assert silent <= NEED_CUDA_OR_A_DISK
     assert "cannot be seen" not in result.stdout
     for state in states.values():
         assert state == "measurable" or state.startswith("not measurable here: ")

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from bench.errors import UserError
-from bench.workloads import decoders, scan
+from bench.workloads import decoders, placed, scan
 from bench.workloads.decoders.decoder import Decode, Decoder
 
 pytestmark = [
@@ -150,6 +150,13 @@ def test_links_are_followed_and_do_not_go_round(
     images = scan.scan(folder, limit=100, seed=0)
     assert sorted(images.paths) == ["linked/x.jpg", "y.jpg"]
     assert images.left_out == {"not a file": ("broken.jpg", "pipe.jpg")}
+
+
+def test_copies_that_a_run_left_are_no_images_of_the_users(folder: Path) -> None:
+    copy = folder / placed.FOLDER / "cold-1" / "000000.jpg"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(jpeg())
+    assert sorted(scan.scan(folder, limit=99, seed=0).paths) == sorted(GOOD)
 
 
 def test_a_name_that_is_not_utf8_can_be_written_to_a_file(

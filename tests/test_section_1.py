@@ -1,8 +1,10 @@
 """CPU threads, monitoring and visible GPUs: variants, work and evidence; NVML with plain fakes."""
 
 import dataclasses
+import functools
 import os
 import pickle
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +18,9 @@ from small_images import make_context
 from bench.engine import monitors
 from bench.engine.monitors import Snapshot
 from bench.engine.nvml import Gpu, GpuReading, throttle_reasons
+from bench.engine.processes import ArmFailed
 from bench.records.measurements import READINGS
+from bench.session import Session
 from bench.tips import cpu_threads, monitoring, visible_devices
 from bench.workloads import gpus, watching
 from bench.workloads.gpus import Seen, visible
@@ -70,7 +74,7 @@ class TestThreads:
         assert [variant.recommended for variant in tip.variants].count(True) == 1
         assert len({variant.name for variant in tip.variants}) == len(threads)
         assert len({variant.fresh for variant in tip.variants}) == 1
-        assert ("followed" in tip.note) == (default == physical)
+        assert ("followed" in tip.note) == tip.is_followed == (default == physical)
         pickle.loads(pickle.dumps(tip))
 
     @pytest.mark.parametrize("threads", [1, 3])
@@ -362,6 +366,24 @@ class TestNvml:
         assert Gpu.find(None) is None
         assert Gpu.find("GPU-that-is-nowhere") is None
 
+    def test_a_gpu_is_found_by_its_uuid_and_not_by_its_place(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """CUDA's first GPU is NVML's second here."""
+        handles = {"GPU-b": "first", "GPU-a": "second"}
+        milliwatts = {"first": 1e5, "second": 2e5}
+        nvml = SimpleNamespace(
+            nvmlInit=lambda: None,
+            nvmlDeviceGetHandleByUUID=handles.__getitem__,
+            nvmlDeviceGetPowerUsage=milliwatts.__getitem__,
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        for uuid, watts in (("a", 200.0), ("GPU-b", 100.0)):
+            found = Gpu.find(uuid)
+            assert found is not None
+            assert found.read().power_watts == watts
+        assert Gpu.find("c") is None
+
     @pytest.mark.parametrize(("answer", "told"), [(b"570.86", "570.86"), ("580.1", "580.1")])
     def test_driver_version(self, answer: bytes | str, told: str) -> None:
         assert Gpu(FakeNvml(nvmlSystemGetDriverVersion=answer), "h").driver_version() == told
@@ -380,9 +402,32 @@ def snapshot(now: float, gpu: GpuReading | None) -> Snapshot:
     )
 
 
+def test_without_nvml_the_gpu_is_not_watched_and_the_rest_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "cpu_percent" in watching.counters("GPU-a")()
+
+
+def test_a_need_whose_library_crashes_takes_no_other_variant_along() -> None:
+    fine = SimpleNamespace(name="fine", needs=(), recommended=True)
+    crash = SimpleNamespace(name="crash", needs=(lambda context: os.kill(os.getpid(), 9),))
+
+    def call(function: Any, parts: Any, *_: Any, cores: Any) -> dict[str, str]:
+        if any(part.name == "crash" for part in parts):
+            raise ArmFailed("the arm was killed by SIGKILL")
+        return {}
+
+    session: Any = SimpleNamespace(processes=SimpleNamespace(call=call), context=None, cores=())
+    session._unmet = functools.partial(Session._unmet, session)
+    assert Session._unmet(session, [fine, crash, fine]) == {  # type: ignore[arg-type]
+        "crash": "its needs cannot be seen: the arm was killed by SIGKILL"
+    }
+
+
 class TestTurnsOnAGpu:
-    def between(self, before: GpuReading, after: GpuReading, own: int = 1) -> dict[str, Any]:
-        return monitors.between(snapshot(1.0, before), snapshot(2.0, after), own_processes=own)
+    def between(self, before: GpuReading, after: GpuReading, own: int | None = 1) -> dict[str, Any]:
+        return monitors.between(snapshot(1.0, before), snapshot(2.0, after), own_gpu_processes=own)
 
     def test_energy_is_that_of_the_turn_and_unknown_without_both_ends(self) -> None:
         known = GpuReading(energy_joules=500.0)
@@ -404,3 +449,16 @@ class TestTurnsOnAGpu:
         free = GpuReading(throttle_reasons=(), compute_processes=3)
         assert self.between(GpuReading(), free, own=3)["flags"] is None
         assert self.between(GpuReading(), free, own=3)["gpu_throttle_reasons"] == "none"
+        assert self.between(GpuReading(), free, own=None)["flags"] is None
+
+    def test_a_tick_of_the_kernels_clock_in_a_short_turn_flags_nothing(self) -> None:
+        def between(foreign: float, seconds: float) -> dict[str, Any]:
+            start, end = snapshot(1.0, None), snapshot(1.0 + seconds, None)
+            busy = end.own_cpu_seconds + foreign
+            end = dataclasses.replace(end, busy_seconds=busy)
+            return monitors.between(start, end, own_gpu_processes=None)
+
+        assert between(0.01, 0.025)["foreign_cpu_percent"] == pytest.approx(40)
+        assert between(0.01, 0.025)["flags"] is None
+        assert between(0.03, 0.1)["flags"] == "other processes used the CPU"
+        assert between(0.03, 1.0)["flags"] is None

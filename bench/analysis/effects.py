@@ -173,7 +173,8 @@ def _empty_row(
     metric: Metric,
 ) -> Effect:
     got_fewer = plan.other_replicates < plan.primary_replicates
-    is_other = not (variant.is_baseline or variant.is_recommended)
+    is_first = workload in tip.workloads[:1]
+    is_other = not (variant.is_baseline or (variant.is_recommended and is_first))
     return Effect(
         run_id=plan.run_id,
         machine_id=environment["machine_id"],
@@ -200,7 +201,7 @@ def _empty_row(
         is_recommended=variant.is_recommended,
         metric=metric.name,
         unit=metric.unit,
-        is_primary=workload in tip.workloads[:1] and metric == workload.metrics[0],
+        is_primary=is_first and metric == workload.metrics[0],
         effect_kind=metric.kind,
         margin=plan.margin if metric.margin is None else metric.margin,
         is_exploratory=variant.is_exploratory or (is_other and got_fewer),
@@ -274,15 +275,17 @@ def _judged(measured: Effect, interval: Interval | None, metric: Metric, plan: P
     verdict = decide(interval, margin)
     reason = None
     if verdict == "inconclusive":
-        needed = replicates_to_settle(interval, margin)
+        # An A/A pair is twice the same thing, whatever it read.
+        is_same = measured.section == "A/A"
+        likely = dataclasses.replace(interval, mean=0.0) if is_same else interval
+        needed = replicates_to_settle(likely, margin)
         number = f"more than {MOST_PROJECTED}" if needed is None else f"about {needed}"
         reason = f"{number} replicates would probably settle it, {measured.replicates} measured"
     return dataclasses.replace(measured, verdict=verdict, reason=reason)
 
 
 def _too_few(row: Effect, plan: Plan) -> str:
-    is_primary_pair = row.is_recommended or row.is_baseline
-    planned = plan.primary_replicates if is_primary_pair else plan.other_replicates
+    planned = plan.other_replicates if row.is_exploratory else plan.primary_replicates
     return (
         f"{row.replicates} of {max(planned, FEWEST_REPLICATES)} replicates measured; "
         f"a verdict needs at least {FEWEST_REPLICATES}"

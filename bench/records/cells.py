@@ -14,6 +14,9 @@ _FORMULA = re.compile(r"['\s]*[=+\-@\t\r\n＝＋－＠]")
 """Text that a spreadsheet would run or strip: https://owasp.org/www-community/attacks/CSV_Injection
 names the characters. The apostrophes before it make the way back unambiguous."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters that move a terminal's cursor or colour its text; line ends and tabs stay."""
+
 _LARGEST, _MOST_DIGITS = 1e60, 18
 """No run measures more, and the fourth power of a standard error must still be a number."""
 
@@ -73,6 +76,7 @@ def parser(kind: Any) -> Callable[[str], Any]:
 
 
 def _text(cell: str) -> str:
+    cell = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", cell)
     # The same few texts stand in each of a thousand files: kept once, they take a tenth.
     return sys.intern(cell[1:] if cell[:1] == "'" and _FORMULA.match(cell, 1) else cell)
 

@@ -155,16 +155,20 @@ def environment(device: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+
+
 def _cgroup_quotas() -> list[float]:
     """CPU quotas, in cores, of this process's control groups and their parents."""
     quotas = []
     try:
-        groups = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        groups = _OWN_GROUPS.read_text(encoding="ascii").splitlines()
     except OSError:
         return []
     for group in groups:
         _, controllers, path = group.split(":", 2)
-        root = Path("/sys/fs/cgroup") / ("cpu" if "cpu" in controllers.split(",") else "")
+        root = _GROUPS / ("cpu" if "cpu" in controllers.split(",") else "")
         folder = root / path.lstrip("/")
         for level in (folder, *folder.parents):
             if (quota := _quota(level)) is not None:

@@ -35,6 +35,7 @@ class Metric:
     ``rate``: the sum of ``column`` over the seconds of the replicate's turns; ``once``: the value
     that the replicate read once (start-up, memory); ``mean`` and ``median``: over its turns.
     ``margin`` overrides the run's margin (a fraction for ratios, in ``unit`` for differences).
+    ``is_outlay``: seconds that are spent once, before the first epoch, and are to pay off.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Metric:
     higher_is_better: bool = True
     kind: EffectKind = "ratio"
     margin: float | None = None
+    is_outlay: bool = False
 
     def __post_init__(self) -> None:
         if self.kind == "difference" and self.margin is None:
@@ -71,6 +73,8 @@ class PlannedWorkload:
     """Why it is not measurable here, if it isn't, whatever the variant."""
     blocks: int | None = None
     """Blocks a replicate, where the workload has a number of its own."""
+    turn_seconds: float | None = None
+    """About how long a turn is, where the workload has a length of its own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,8 @@ class PlannedTip:
     note: str
     variants: tuple[PlannedVariant, ...]
     workloads: tuple[PlannedWorkload, ...]
+    is_followed: bool = False
+    """Whether torch does so by itself on that machine: nothing is gained by following it."""
 
     @property
     def is_check(self) -> bool:

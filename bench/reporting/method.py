@@ -30,19 +30,26 @@ def method(report: Report) -> tuple[str, ...]:
             f" Images: {images.get('name', '')}, {images['count']:,} files, "
             f"{quantity(images['total_bytes'], 'bytes')}."
         )
-    own = [
-        f"{tip.tip.id} {workload.blocks}"
+    paces = [
+        (tip.tip.id, plan.blocks_of(workload), workload.turn_seconds)
         for tip in report.tips
         for workload in tip.tip.workloads
-        if workload.blocks is not None
     ]
-    own_pace = f" ({', '.join(own)}, of longer turns)" if own else ""
+    # Plans of earlier versions don't hold how long the turns of such workloads were.
+    own = [
+        f"{tip_id} {blocks}" + ("" if seconds is None else f" of {quantity(seconds, 's')}")
+        for tip_id, blocks, seconds in dict.fromkeys(paces)
+        if blocks != plan.blocks or seconds not in (None, plan.turn_seconds)
+    ]
+    own_pace = f" ({', '.join(own)})" if own else ""
     return (
         "Every variant ran in a process of its own, in turns of about "
         f"{quantity(plan.turn_seconds, 's')}, {plan.blocks} blocks a replicate{own_pace}, the "
         "order drawn anew for each block, and was stopped while it waited. An effect is the mean "
-        "over replicates of the log ratio of totals (of the difference where the metric says so); "
-        "its interval is Student's t over replicates.",
+        "over replicates of the log ratio of two variants' values (of the difference where the "
+        "metric says so); its interval is Student's t over replicates. A replicate's throughput is "
+        "all samples of its turns over all their seconds, its latency the mean of its turns' "
+        "medians; what is read once, such as memory or a file's size, is that reading.",
         "“helps” and “hurts”: the 95 % interval lies beyond the margin. “no difference”: the 90 % "
         "interval lies inside it. “gain, size unclear” and “loss, size unclear”: the 95 % interval "
         "excludes no effect, which is perhaps too small to matter. “inconclusive”: none of these.",

@@ -8,7 +8,7 @@ from bench.analysis.verdicts import FEWEST_REPLICATES
 from bench.records.effects import Effect, Verdict
 from bench.records.plan import Plan
 from bench.reporting.model import Report, TipReport
-from bench.reporting.units import interval_text, margin_text, percent
+from bench.reporting.units import interval_text, margin_text, percent, quantity
 
 GAINS: tuple[Verdict, ...] = ("helps", "gain, size unclear")
 LOSSES: tuple[Verdict, ...] = ("hurts", "loss, size unclear")
@@ -29,13 +29,16 @@ def summary(report: Report) -> tuple[str, str, str]:
     """Three sentences: what helped most, what did not, how sure that is."""
     effects = [row for tip in report.tips for row in tip.rows]
     prices = {tip.tip.id for tip in report.tips if tip.tip.is_price}
+    followed = {tip.tip.id for tip in report.tips if tip.tip.is_followed}
     rows = [row for row in primary_pairs(effects) if row.section != "A/A"]
     checks = [tip.verdict for tip in report.tips if tip.tip.is_check]
     sure = _how_sure(effects, report)
     if not report.plan.claims_verdicts:
         runs = f"This {report.plan.profile} run shows that everything runs"
         return f"{runs}; it claims nothing about what helps.", _what_ran(rows, checks), sure
-    return _what_helped(rows, prices), _what_did_not(rows, prices, checks), sure
+    kept = [row for row in rows if row.tip in followed and row.verdict in GAINS]
+    rows = [row for row in rows if row not in kept]
+    return _what_helped(rows, prices), _what_did_not(rows, prices, checks, kept), sure
 
 
 def conclusion(tip: TipReport, report: Report) -> Conclusion:
@@ -44,6 +47,8 @@ def conclusion(tip: TipReport, report: Report) -> Conclusion:
         return _of_check(tip)
     row = tip.headline
     found = _of_comparison(tip, report.plan)
+    if told := " ".join(_pays_off(tip, report.plan)):
+        found = dataclasses.replace(found, why=f"{found.why} {told}")
     best = _best_other(tip.rows)
     if row.effect is None or row.verdict in GAINS or tip.tip.section == "A/A" or best is None:
         return found
@@ -101,6 +106,8 @@ def _of_comparison(tip: TipReport, plan: Plan) -> Conclusion:
         short = "Too few replicates to say" if few else "Too noisy to say"
         return Conclusion(short=short, why=f"{measured}; {row.reason}.")
     is_price = tip.tip.is_price and row.effect_kind == "ratio"
+    if tip.tip.is_followed and row.verdict in GAINS:
+        return Conclusion(short="It is followed here without your doing", why=f"{measured}.")
     short = _follow(row.verdict, row, is_price=is_price)
     return Conclusion(
         short=short, why=f"{measured}. {_SURE[row.verdict].format(margin=margin_text(row))}"
@@ -140,6 +147,33 @@ def _follow(verdict: Verdict, row: Effect, *, is_price: bool) -> str:
     }[verdict]
 
 
+def _pays_off(tip: TipReport, plan: Plan) -> Iterator[str]:
+    """After how many epochs what is spent once has paid off, a sentence a variant that spends."""
+    outlays = [
+        metric.name for its in tip.tip.workloads for metric in its.metrics if metric.is_outlay
+    ]
+    rates = {row.variant: row for row in tip.rows if row.is_primary and row.effect is not None}
+    images = plan.images.get("count")
+    for row in tip.rows:
+        rate = rates.get(row.variant)
+        if images and rate and rate.baseline_value and row.value and row.metric in outlays:
+            epoch = images / rate.baseline_value
+            after, soonest, latest = (
+                _epochs(row.value, epoch, gain) for gain in (rate.effect, rate.ci_high, rate.ci_low)
+            )
+            yield (
+                f"“{row.variant}” spends {quantity(row.value, row.unit)} once, which pays off "
+                f"after {after} epochs of {images:,} images (95 %: from {soonest} to {latest})."
+            )
+
+
+def _epochs(outlay: float, epoch: float, gain: float | None) -> str:
+    """How many epochs of ``epoch`` seconds, ``gain`` times as fast then, save ``outlay``."""
+    if gain is None:
+        return "?"
+    return "infinitely many" if gain <= 1 else f"{outlay / epoch / (1 - 1 / gain):.2g}"
+
+
 def _best_other(rows: Sequence[Effect]) -> Effect | None:
     """The variant besides the recommended one that was seen to gain most, if any was."""
     gained = [
@@ -164,11 +198,18 @@ def _what_helped(rows: Sequence[Effect], prices: Collection[str]) -> str:
 
 
 def _what_did_not(
-    rows: Sequence[Effect], prices: Collection[str], checks: Sequence[Verdict | None]
+    rows: Sequence[Effect],
+    prices: Collection[str],
+    checks: Sequence[Verdict | None],
+    kept: Sequence[Effect],
 ) -> str:
     tips = [row for row in rows if row.tip not in prices]
     priced = [row for row in rows if row.tip in prices]
     parts = []
+    if kept:
+        already = [f"{row.tip} ({_brief(row)})" for row in kept]
+        verb = "is" if len(kept) == 1 else "are"
+        parts.append(f"{_named(already)} {verb} followed here without your doing")
     if hurt := _by_size([row for row in tips if row.verdict in LOSSES], largest_first=False):
         worse = _named([f"{row.tip} ({_brief(row)})" for row in hurt])
         parts.append(f"{worse} made things worse")

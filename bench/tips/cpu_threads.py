@@ -48,10 +48,11 @@ def _switches(column: str) -> Metric:
 def tip(context: Context) -> Tip:
     """The tip, with the numbers of threads that this machine gives."""
     default, physical = context.torch_threads, context.physical_cores
+    is_followed = default == physical
     followed = (
         "Here torch's default is that already: the tip is followed by doing nothing, and it is "
         "compared with what it warns of."
-        if default == physical
+        if is_followed
         else "Here torch's default is another number."
     )
     return Tip(
@@ -67,6 +68,7 @@ def tip(context: Context) -> Tip:
             f"{_counted(physical, 'physical core')}, {_counted(context.cores, 'usable core')}, and "
             f"torch starts {_counted(default, 'thread')} by itself. {followed}"
         ),
+        is_followed=is_followed,
         variants=variants(context),
         workloads=(
             Workload(

@@ -21,9 +21,9 @@ with multiprocessing.Pool() as pool:             # ahead of time, once
 ```
 
 **How it is measured** A loader with heavy augmentation (crop, flip, rotation, colour jitter, blur).
-The resized copy is built by one process a core and read in the training process. Its build pays off
-after `build_seconds / (images / rate_before − images / rate_after)` epochs, with the two variants'
-images a second.
+The resized copy is built by one process a core and read in the training process. After how many
+epochs its build pays off follows from `build_seconds / (images / rate_before − images /
+rate_after)`, with the two variants' images a second.
 """
 
 import dataclasses
@@ -41,6 +41,7 @@ BUILD = Metric(
     column="build_seconds",
     aggregate="once",
     higher_is_better=False,
+    is_outlay=True,
 )
 
 

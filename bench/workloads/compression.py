@@ -82,6 +82,21 @@ def pruned(context: Context, *, method: str, amount: float) -> Pruned:
     )
 
 
+def dense(context: Context) -> nn.Module:
+    """The replicate's CNN with all its weights, fine-tuned as long as a pruned one is."""
+    start, seed = trained(CNN, context), seed_of(context)
+    model = start.model
+
+    def build() -> dict[str, Any]:
+        train(model, start.learnt, FINE_TUNING, seed=seed)
+        return {"weights": model.state_dict()}
+
+    kept = kept_once(context, f"{CNN}-dense", build, model, RECIPES[CNN], FINE_TUNING, seed)
+    finished = new_model(CNN, seed)
+    finished.load_state_dict(kept["weights"])
+    return finished.eval()
+
+
 def hidden_layers(model: nn.Module) -> Sequence[nn.Module]:
     """The layers with weights, the last one left out."""
     return [layer for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)][:-1]

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from bench.errors import UserError
-from bench.workloads import decoders
+from bench.workloads import decoders, placed
 from bench.workloads.decoders.decoder import Decode
 from bench.workloads.decoders.reference import as_hwc, mean_difference
 from bench.workloads.pool import worker_pool
@@ -112,6 +112,8 @@ def _names(folder: Path, left_out: Mapping[str, list[str]]) -> list[str]:
             folders.clear()
             continue
         visited.add(place)
+        # An earlier run's copies of images, left for the next comparison of disks.
+        folders[:] = [name for name in folders if name != placed.FOLDER]
         names += [
             Path(path, file).relative_to(folder).as_posix()
             for file in files

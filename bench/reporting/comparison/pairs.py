@@ -42,22 +42,21 @@ def pairs_page(
     for rows in compared:
         other = rows[0].other
         first = other == runs[1].label
+        headlines = [row for row in rows if _is_headline(row)]
         sections.append(
             Section(
                 title=f"What each tip is worth: {other} against {reference.label}",
                 sentences=(
-                    f"{other} / {reference.label} is the effect in {other} divided by that in "
-                    f"{reference.label}; above 1× the tip is worth more in {other}.",
-                )
-                if first
-                else (),
+                    *((_how_read(other, reference.label),) if first else ()),
+                    *_one_sided(headlines),
+                ),
                 picture=Picture(
                     name="compare",
                     shows="Each tip's effect with its 95 % interval, a marker a run",
                 )
                 if first
                 else None,
-                table=_effects([row for row in rows if _is_headline(row)], where=False),
+                table=_effects(headlines, where=False),
                 is_main=True,
             )
         )
@@ -69,6 +68,7 @@ def pairs_page(
             sections.append(
                 Section(
                     title=f"All other effects: {rows[0].other} against {reference.label}",
+                    sentences=tuple(_one_sided(others)),
                     table=_effects(others, where=True),
                     is_folded=True,
                 )
@@ -146,8 +146,32 @@ def _unknown(runs: Sequence[Run]) -> Iterator[str]:
         yield f"Not known in any of the runs, so perhaps not the same: {names}."
 
 
-def _effects(rows: Sequence[ComparedEffect], *, where: bool) -> Table:
-    """A row an effect; ``where`` names its workload and metric too."""
+def _how_read(other: str, reference: str) -> str:
+    return (
+        f"{other} / {reference} is the effect in {other} divided by that in {reference}; "
+        f"above 1× the tip is worth more in {other}."
+    )
+
+
+def _is_in_both(row: ComparedEffect) -> bool:
+    return row.reference_variant is not None and row.other_variant is not None
+
+
+def _one_sided(rows: Sequence[ComparedEffect]) -> Iterator[str]:
+    """What only one of the two runs holds; the table leaves it out."""
+    for run, missing in (("reference", "other_variant"), ("other", "reference_variant")):
+        its = [row for row in rows if getattr(row, missing) is None]
+        tips = list(dict.fromkeys(row.tip for row in its))
+        if tips:
+            number = "" if len(its) == len(tips) else f"{len(its)} rows of "
+            yield f"Only in {getattr(rows[0], run)}: {number}{listed(tips)}."
+
+
+def _effects(rows: Sequence[ComparedEffect], *, where: bool) -> Table | None:
+    """A row an effect that both runs hold; ``where`` names its workload and metric too."""
+    rows = [row for row in rows if _is_in_both(row)]
+    if not rows:
+        return None
     reference, other = rows[0].reference, rows[0].other
     head = [
         *("Tip\nvariant", "Workload\nmetric", reference, other),
@@ -181,16 +205,11 @@ def _effects(rows: Sequence[ComparedEffect], *, where: bool) -> Table:
 
 
 def _side(row: ComparedEffect, side: str) -> str:
-    own = {
-        name: getattr(row, f"{side}_{name}")
-        for name in ("variant", "effect", "ci_low", "ci_high", "verdict")
-    }
-    if own["variant"] is None:
-        return "no such row"
-    told = estimate_text(
-        own["effect"], own["ci_low"], own["ci_high"], kind=row.effect_kind, unit=row.unit
+    effect, low, high, verdict = (
+        getattr(row, f"{side}_{name}") for name in ("effect", "ci_low", "ci_high", "verdict")
     )
-    return told or own["verdict"] or "no effect"
+    told = estimate_text(effect, low, high, kind=row.effect_kind, unit=row.unit)
+    return told or verdict or "no effect"
 
 
 def _values(rows: Sequence[ComparedEffect]) -> Section:
