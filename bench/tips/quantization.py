@@ -105,9 +105,11 @@ def tip(context: Context) -> Tip:
             Workload(
                 name=f"{CNN}, batch 32",
                 build=Build(model=CNN, batch=32),
-                metrics=latency,
+                metrics=(*latency, HOST_MEMORY),
                 pinned=True,
                 turn_seconds=INFERENCE_TURN_SECONDS,
+                memory_scales=(1.0,),
+                memory_of_build=False,
             ),
             Workload(
                 name=f"{MLP}, batch 32",
@@ -116,7 +118,7 @@ def tip(context: Context) -> Tip:
                 pinned=True,
                 turn_seconds=INFERENCE_TURN_SECONDS,
             ),
-            # Last, so that the model is in the cache: training it here would be counted too.
+            # Memory is read where the model is in the cache: training it would be counted too.
             Workload(
                 name=f"{MLP}, batch 1",
                 build=Build(model=MLP, batch=1),
