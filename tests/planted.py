@@ -31,9 +31,8 @@ def loaded() -> Iterator[Any]:
     import torch
     from torch.utils.data import DataLoader
 
-    data = torch.ones(4, 10_000)
-    while True:
-        yield from DataLoader(data, num_workers=2)  # type: ignore[arg-type]
+    data = torch.ones(1, 10_000).expand(100_000, -1)
+    yield from DataLoader(data, num_workers=2)  # type: ignore[arg-type]
 
 
 def build(settings: Mapping[str, Any], context: Context) -> Work:
