@@ -84,14 +84,14 @@ PROFILES = {
         Profile(
             name="quick",
             policy=Policy(primary=5, others=3, most=0),
-            pace=Pace(blocks=6, turn_seconds=0.1, warm_up_seconds=0.1),
+            pace=Pace(blocks=8, turn_seconds=0.075, warm_up_seconds=0.1),
             images=1000,
             claims_verdicts=True,
         ),
         Profile(
             name="full",
             policy=Policy(primary=5, others=5, most=10),
-            pace=Pace(blocks=12, turn_seconds=0.25, warm_up_seconds=1.0),
+            pace=Pace(blocks=16, turn_seconds=0.2, warm_up_seconds=1.0),
             images=1000,
             claims_verdicts=True,
         ),

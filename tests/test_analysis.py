@@ -327,6 +327,13 @@ class TestStatuses:
         assert aa.verdict == other.verdict == "inconclusive"
         assert aa.reason != other.reason
 
+    def test_shares_that_never_varied_say_nothing_about_their_spread(self) -> None:
+        plan = make_plan(make_tip("t", metrics=(RATE, ACCURACY)))
+        rows = [row for row in analysed(plan, make_turns(plan)) if row.metric == ACCURACY.name]
+        assert rows[1].effect == 0
+        assert rows[1].verdict == "inconclusive"
+        assert rows[1].reason == "all 5 replicates read the same, so their spread is not known"
+
 
 class TestVerdicts:
     @pytest.mark.parametrize(

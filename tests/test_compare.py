@@ -574,6 +574,27 @@ class TestOutputs:
                 counts = {line.replace("\\|", "").count("|") for line in block.split("\n")}
                 assert len(counts) == 1, block
 
+    def test_a_tip_whose_main_result_is_of_other_work_is_named(self) -> None:
+        """num_workers counts beside a training step on a GPU, alone on a CPU."""
+
+        def both(rows: Sequence[Effect], main: str) -> tuple[Effect, ...]:
+            return tuple(
+                dataclasses.replace(
+                    row, workload=workload, is_primary=row.is_primary and workload == main
+                )
+                for workload in ("loader", "loader + training step")
+                for row in rows
+            )
+
+        runs = [
+            Run(label="A", rows=both(planted(1, 1.2), "loader")),
+            Run(label="B", rows=both(planted(2, 1.2), "loader + training step")),
+        ]
+        page = pairs_page(runs, [compare(*runs)], None)
+        (main,) = (section for section in page.sections if section.is_main)
+        assert main.table is None
+        assert "Measured by different work in the two runs, so below: tip." in main.sentences
+
     def test_what_only_one_run_holds_is_named_and_not_tabled(self) -> None:
         many = machine(1, tips={"tip": 1.2, "absent": 1.1, "gone": 1.3})
         runs = [Run(label="A", rows=tuple(many)), Run(label="B", rows=tuple(planted(2, 1.2)))]

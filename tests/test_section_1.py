@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 import os
 import pickle
 import sys
@@ -13,8 +14,11 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from small_images import make_context
+from synthetic import make_plan
 
+from bench import live
 from bench.engine import monitors
 from bench.engine.monitors import Snapshot
 from bench.engine.nvml import Gpu, GpuReading, throttle_reasons
@@ -407,6 +411,26 @@ def test_without_nvml_the_gpu_is_not_watched_and_the_rest_is(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "cpu_percent" in watching.counters("GPU-a")()
+
+
+@pytest.mark.parametrize(
+    ("processes", "told"),
+    [(2, "Others use the GPU now: 2 processes."), (1, "now: 1 process."), (0, None), (None, None)],
+)
+def test_a_gpu_that_others_use_is_named_before_anything_runs(
+    processes: int | None, told: str | None
+) -> None:
+    screen = io.StringIO()
+    images = {"name": "none", "count": 1, "total_bytes": 9, "left_out": {}}
+    live.print_plan(
+        Console(file=screen, width=200),
+        make_plan(images=images),
+        {"gpu_model": "NVIDIA H200"},
+        60.0,
+        gpu_processes=processes,
+    )
+    assert ("Others use the GPU" in screen.getvalue()) == (told is not None)
+    assert (told or "NVIDIA H200") in screen.getvalue()
 
 
 def test_a_need_whose_library_crashes_takes_no_other_variant_along() -> None:

@@ -249,6 +249,9 @@ def _against_baseline(
     measured = dataclasses.replace(measured, effect=as_effect(statistics.fmean(gained)))
     if found.replicates == 1:
         return _judged(measured, None, metric, plan)
+    if metric.kind == "difference" and metric.aggregate == "mean" and not any(gained):
+        reason = f"all {found.replicates} replicates read the same, so their spread is not known"
+        return dataclasses.replace(measured, verdict="inconclusive", reason=reason)
     interval = student_interval(gained)
     measured = dataclasses.replace(
         measured,

@@ -36,7 +36,8 @@ class Group:
 class Pace:
     """How long an arm works in a replicate: ``blocks`` turns of about ``turn_seconds``.
 
-    A workload may have its own numbers.
+    A workload may have its own numbers. Powers of two let the periods of most loaders (a batch a
+    worker) end with the replicate, so that a turn need not be a whole period of the largest one.
     """
 
     blocks: int

@@ -70,7 +70,7 @@ def tip(context: Context) -> Tip:
                 build=build,
                 metrics=(IMAGES_PER_SECOND, PAYLOAD),
                 pinned=True,
-                split=4,
+                split=3,
             ),
         ),
     )

@@ -67,7 +67,7 @@ def tip(context: Context) -> Tip:
                 build=build,
                 metrics=(IMAGES_PER_SECOND,),
                 pinned=True,
-                split=4,
+                split=3,
             ),
         ),
     )

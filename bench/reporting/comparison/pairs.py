@@ -49,6 +49,7 @@ def pairs_page(
                 sentences=(
                     *((_how_read(other, reference.label),) if first else ()),
                     *_one_sided(headlines),
+                    *_elsewhere(rows, headlines),
                 ),
                 picture=Picture(
                     name="compare",
@@ -165,6 +166,16 @@ def _one_sided(rows: Sequence[ComparedEffect]) -> Iterator[str]:
         if tips:
             number = "" if len(its) == len(tips) else f"{len(its)} rows of "
             yield f"Only in {getattr(rows[0], run)}: {number}{listed(tips)}."
+
+
+def _elsewhere(
+    rows: Sequence[ComparedEffect], headlines: Sequence[ComparedEffect]
+) -> Iterator[str]:
+    """The tips whose main results are of different work: on a GPU and on a CPU, perhaps."""
+    shown = {row.tip for row in headlines}
+    recommended = dict.fromkeys(row.tip for row in rows if row.is_recommended)
+    if tips := [tip for tip in recommended if tip not in shown]:
+        yield f"Measured by different work in the two runs, so below: {listed(tips)}."
 
 
 def _effects(rows: Sequence[ComparedEffect], *, where: bool) -> Table | None:
