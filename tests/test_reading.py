@@ -323,6 +323,13 @@ class TestFormulas:
     def test_a_file_of_others_sends_no_command_to_the_terminal(self) -> None:
         assert parser(str)("\x1b[2Jgone\x9b\x07\ttab\r\nline") == "�[2Jgone��\ttab\r\nline"
 
+    def test_a_short_file_leaves_room_for_the_long_lines_of_the_next(self, tmp_path: Path) -> None:
+        before = csv.field_size_limit()
+        (tmp_path / "short.csv").write_text("a,b\n")
+        with pytest.raises(UserError):
+            read_effects(tmp_path / "short.csv")
+        assert csv.field_size_limit() >= before
+
     def test_numbers_stay_numbers(self) -> None:
         assert [to_cell(number) for number in (-1, -0.5, -1e-20)] == ["-1", "-0.5", "-1e-20"]
 

@@ -144,7 +144,7 @@ def _content(path: Path, *, is_growing: bool) -> str:
 
 def _split(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """The line on which each row begins, and its cells; empty lines hold no row."""
-    csv.field_size_limit(len(text) + 1)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     try:
