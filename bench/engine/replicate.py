@@ -261,26 +261,23 @@ def _seats(
     def end_to_build(variant: Variant) -> None:
         arms[variant.name].hear()
 
-    def build(variant: Variant) -> None:
-        begin_to_build(variant)
-        end_to_build(variant)
-
     def warm_up(variant: Variant) -> None:
         arm = arms[variant.name]
         warmed_up = arm.ask(WarmUp(seconds=bench.pace.warm_up_seconds))
         seats.append(_Seat(variant=variant, arm=arm, warmed_up=warmed_up))
 
-    on_gpu = bench.context.device.startswith("cuda")
-    left = list(variants)
-    for act in (start, *((begin_to_build, end_to_build) if on_gpu else (build,)), warm_up):
-        for variant in tuple(left):
-            try:
-                act(variant)
-            except ArmFailed as failure:
-                failures.append((variant, failure))
-                left.remove(variant)
-                if variant.name in arms:
-                    bench.processes.end(arms[variant.name])
+    together = len(variants) if bench.context.device.startswith("cuda") else 1
+    for first in range(0, len(variants), together):
+        left = list(variants[first : first + together])
+        for act in (start, begin_to_build, end_to_build, warm_up):
+            for variant in tuple(left):
+                try:
+                    act(variant)
+                except ArmFailed as failure:
+                    failures.append((variant, failure))
+                    left.remove(variant)
+                    if variant.name in arms:
+                        bench.processes.end(arms[variant.name])
     return seats, failures
 
 

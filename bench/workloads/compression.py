@@ -75,10 +75,10 @@ def pruned(context: Context, *, method: str, amount: float) -> Pruned:
 
     parts = (model, RECIPES[CNN], FINE_TUNING, seed, method, amount)
     kept = kept_once(context, f"{CNN}-{method}-{amount}", build, *parts)
-    finished = new_model(CNN, seed)
-    finished.load_state_dict(kept["weights"])
     return Pruned(
-        model=finished.eval(), untuned=kept["untuned"], bytes_with_masks=kept["bytes_with_masks"]
+        model=_model_of(kept["weights"], seed),
+        untuned=kept["untuned"],
+        bytes_with_masks=kept["bytes_with_masks"],
     )
 
 
@@ -92,9 +92,14 @@ def dense(context: Context) -> nn.Module:
         return {"weights": model.state_dict()}
 
     kept = kept_once(context, f"{CNN}-dense", build, model, RECIPES[CNN], FINE_TUNING, seed)
-    finished = new_model(CNN, seed)
-    finished.load_state_dict(kept["weights"])
-    return finished.eval()
+    return _model_of(kept["weights"], seed)
+
+
+def _model_of(weights: Mapping[str, Tensor], seed: int) -> nn.Module:
+    """A CNN without masks or other traces of pruning, holding ``weights``."""
+    model = new_model(CNN, seed)
+    model.load_state_dict(weights)
+    return model.eval()
 
 
 def hidden_layers(model: nn.Module) -> Sequence[nn.Module]:
