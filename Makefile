@@ -22,7 +22,7 @@ compare: .venv/setup.done ## compare two runs (A=… B=… run folders or effect
 	$(RUN) -m bench compare $(A) $(B) $(ARGS)
 
 test: .venv/dev.done ## run the tests of the suite itself
-	$(RUN) -m pytest -n 2 --dist loadfile tests
+	$(RUN) -m pytest -n 2 --dist loadfile -rs tests
 
 lint: .venv/dev.done ## check style, types and layers
 	$(RUN) -m ruff check

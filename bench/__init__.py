@@ -2,9 +2,10 @@
 
 The layers, from the top; a module imports from those below it, never from above:
 
-- ``cli``, ``pytest_plugin``: the two ways in; ``live`` shows a run, ``selfcheck`` and
-  ``publishing`` are commands of their own
-- ``session``: one run from its options to its report
+- ``cli``, ``pytest_plugin``: the two ways in; ``live`` shows a run, ``comparing``,
+  ``publishing``, ``profile_command`` and ``selfcheck`` (with its ``bare_loop``) are commands of
+  their own
+- ``session``: one run from its options to its report; ``options``, ``resuming``: what it goes by
 - ``reporting``: from frames to what people read
 - ``analysis``: from turns to effects and verdicts; knows no torch
 - ``engine``: arms, turns, blocks, freezing, rounds; knows no tip by name

@@ -5,8 +5,11 @@ steps a line; it answers each line with the samples and the seconds of that many
 """
 
 import dataclasses
+import importlib
+import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,12 +20,16 @@ from bench.workloads.work import Context, Work
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to loop over, and on which cores with how many threads."""
+    """What to loop over, and on which cores with how many threads.
+
+    ``imports``: what arms have imported. It changes how memory is handed out from then on.
+    """
 
     build: Callable[[Mapping[str, Any], Context], Work]
     context: Context
     cores: tuple[int, ...]
     threads: int
+    imports: tuple[str, ...]
 
 
 def main() -> None:
@@ -30,17 +37,29 @@ def main() -> None:
     order: Order = pickle.load(sys.stdin.buffer)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, order.cores)
+    for name in order.imports:
+        importlib.import_module(name)
     work = order.build({}, order.context)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(order.threads)
     for line in sys.stdin.buffer:
         steps, samples = int(line), 0
+        _signal_workers(signal.SIGCONT)
         start = time.perf_counter()  # noqa: TID251 - the point is a clock that is not the suite's
         for _ in range(steps):
             samples += work.step()
         seconds = time.perf_counter() - start  # noqa: TID251
+        _signal_workers(signal.SIGSTOP)
         print(samples, seconds, flush=True)
+    _signal_workers(signal.SIGCONT)
     work.close()
+
+
+def _signal_workers(number: signal.Signals) -> None:
+    """Workers work while the loop does: what they did outside it would be had for free."""
+    for worker in multiprocessing.active_children():
+        if worker.pid is not None:
+            os.kill(worker.pid, number)
 
 
 if __name__ == "__main__":

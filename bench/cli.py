@@ -57,7 +57,7 @@ def run(
     image_size: ImageSizeOption = 224,
     batch_size: BatchSizeOption = None,
     device: DeviceOption = None,
-    nnodes: Annotated[int, typer.Option(help="Machines that take part, for `ddp_cpu`.")] = 1,
+    nnodes: Annotated[int, typer.Option(help="Machines that take part, in DDP tips.")] = 1,
     node_rank: Annotated[
         int, typer.Option(help="Which one this is; 0 measures, the others take part.")
     ] = 0,
@@ -71,8 +71,9 @@ def run(
     """Measure the tips and write the report. Exits 1 when something failed."""
     import pytest
 
+    from bench.options import Options, parse_budget
     from bench.pytest_plugin import CATALOGUE
-    from bench.session import Options, Session, parse_budget
+    from bench.session import Session
 
     Session(
         Options(
@@ -125,8 +126,9 @@ def run(
 def tips(storage: StorageOption = None, device: DeviceOption = None) -> None:
     """List the catalogue: what is measurable here, and why the rest isn't."""
     from bench import live
+    from bench.options import Options
     from bench.reporting import screen
-    from bench.session import Options, Session
+    from bench.session import Session
 
     options = Options(profile="smoke", storage=tuple(storage or ()), device=device)
     with Session(options) as session:
@@ -142,8 +144,9 @@ def env(
 ) -> None:
     """Ask what about this machine would spoil results. Exits 1 when something would."""
     from bench import live
+    from bench.options import Options
     from bench.reporting import screen
-    from bench.session import Options, Session
+    from bench.session import Session
 
     with Session(Options(tips=("environment",))) as session:
         answers = session.answers(session.tips[0])
@@ -176,7 +179,7 @@ def compare(
     ],
     fail_if_slower: Annotated[
         str | None,
-        typer.Option(metavar="5%", help="Exit 1 when a run is slower than the first by more."),
+        typer.Option(metavar="5%", help="Exit 1 when a tip is worth less, or slower, by more."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Its folder; results/local/compare-… by default.")
@@ -227,8 +230,8 @@ def profile(
 ) -> None:
     """Show where a training step's time goes: a trace, the costliest operators, the shares."""
     from bench import profile_command
+    from bench.options import Options
     from bench.reporting import screen
-    from bench.session import Options
 
     options = Options(
         seed=seed,
@@ -245,12 +248,11 @@ def profile(
 @app.command()
 def selfcheck(
     quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="4 trials and 6 replicates: minutes instead of an hour and a half."
-        ),
+        bool, typer.Option("--quick", help="Minutes instead of an hour and a half.")
     ] = False,
-    trials: Annotated[int, typer.Option(min=2, help="Trials a workload.")] = 60,
+    trials: Annotated[
+        int | None, typer.Option(min=2, help="Trials a workload: 60, with --quick 4.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where its figures go.")] = Path("selfcheck.csv"),
     seed: Annotated[int, typer.Option(help="Seed of the order of turns.")] = 0,
 ) -> None:
@@ -258,9 +260,11 @@ def selfcheck(
     from bench.reporting import screen
     from bench.selfcheck import check
 
-    trials, repeats = (4, 6) if quick else (trials, 30)
+    usual, repeats = (4, 6) if quick else (60, 30)
     console = screen.console()
-    raise typer.Exit(check(trials=trials, repeats=repeats, out=out, seed=seed, console=console))
+    raise typer.Exit(
+        check(trials=trials or usual, repeats=repeats, out=out, seed=seed, console=console)
+    )
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from bench.analysis.gate import Gate, gate
 from bench.errors import UserError
 from bench.records.compared import ComparedEffect, EffectDistribution
 from bench.records.effects import Effect, read_effects
-from bench.records.run_folder import OTHER_OUT, RESULTS, RunFolder, made
+from bench.records.run_folder import OTHER_OUT, RESULTS, RunFolder, made, unused_folder
 from bench.reporting import drawing
 from bench.reporting.comparison import outputs
 from bench.reporting.comparison.machines import machines_page
@@ -165,6 +164,5 @@ def _effects_file(path: Path) -> Path:
 
 def _folder(out: Path | None) -> Path:
     """The folder for what is written; UserError when it cannot be made."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    folder = out or RESULTS / "local" / f"compare-{now}"
+    folder = out or unused_folder(RESULTS / "local", "compare-")
     return made(folder, "folder for the comparison", OTHER_OUT)

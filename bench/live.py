@@ -31,7 +31,8 @@ def print_machine(console: Console, machine: Mapping[str, Any]) -> None:
     versions = (
         f"{name.removesuffix('_version')} {machine[name]}" for name in names if machine[name]
     )
-    console.print(f"{', '.join(versions)}; torch computes on: {machine['device']}\n")
+    why = f" ({machine['cuda_reason']})" if machine["cuda_reason"] else ""
+    console.print(f"{', '.join(versions)}; torch computes on: {machine['device']}{why}\n")
 
 
 def print_json(machine: Mapping[str, Any], answers: Sequence[Turn]) -> None:
@@ -63,7 +64,7 @@ def print_plan(
 
     ``gpu_processes``: how many processes of others are on the GPU; None where nobody knows.
     """
-    gpu = device["gpu_model"] or "no GPU"
+    gpu = device["gpu_model"] or f"no GPU ({device['cuda_reason']})"
     console.print(
         f"[bold]{machine.cpu_model()}[/bold], {machine.usable_cores()} usable cores, {gpu}"
     )

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from rich.table import Table
 from bench.engine import clock
 from bench.engine.processes import ArmFailed
 from bench.errors import UserError
-from bench.records.run_folder import RunFolder
-from bench.session import RESULTS, Options, Session, scrub
+from bench.options import Options
+from bench.records.privacy import scrub
+from bench.records.run_folder import RESULTS, RunFolder, unused_folder
+from bench.session import Session
 from bench.workloads.work import Context
 from bench.workloads.workers import usual_workers
 
@@ -65,8 +66,7 @@ def profile(options: Options, console: Console) -> None:
     with Session(options) as session:
         context = dataclasses.replace(session.context, images=session.images())
         name = session.environment["machine_name"]
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-        place = options.out or RESULTS / "local" / name / f"profile-{now}"
+        place = options.out or unused_folder(RESULTS / "local" / name, "profile-")
         folder = RunFolder.new(place, results=RESULTS, machine_name=name).path
         try:
             found: Profiled = session.processes.call(

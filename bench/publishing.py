@@ -1,22 +1,24 @@
 """Publish a run: copy it to ``results/<machine>/`` and show it in the README."""
 
+import dataclasses
+import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from bench.analysis.effects import effects
-from bench.engine.processes import ROOT
 from bench.errors import UserError
+from bench.records.effects import Effect, read_effects
 from bench.records.measurements import read_measurements
-from bench.records.run_folder import RESULTS, RunFolder
+from bench.records.privacy import names_of_this_user
+from bench.records.run_folder import RESULTS, ROOT, RunFolder
 from bench.reporting import model, readme
 from bench.reporting.html import html
 from bench.reporting.markdown import markdown
 from bench.reporting.outputs import picture_names
-from bench.session import names_of_this_user
 
 README = ROOT / "README.md"
 _PUBLISHED = ("*.json", "*.csv", "*.md", "*.html", "figures/*.png", "figures/*.svg")
@@ -68,7 +70,10 @@ def publish(run: Path) -> Path:
 
 
 def stale() -> list[str]:
-    """What published files say other than the measurements beside them: a sentence each."""
+    """What published files say other than the measurements beside them: a sentence each.
+
+    Of pictures only the names are looked at: their bytes depend on the versions that draw them.
+    """
     found = []
     text = README.read_text(encoding="utf-8")
     folder = Path(readme.published_folder(text))
@@ -87,6 +92,9 @@ def stale() -> list[str]:
 
 def _stale_report(run: RunFolder) -> str | None:
     report = _report(run)
+    rows = [row for tip in report.tips for row in tip.rows]
+    if not run.effects.exists() or not _are_equal(read_effects(run.effects), rows):
+        return "effects.csv is not what the measurements give."
     figures = run.path / "figures"
     pictures = {path.name for path in figures.glob("*")}
     if differing := sorted(pictures ^ set(picture_names(report))):
@@ -96,6 +104,20 @@ def _stale_report(run: RunFolder) -> str | None:
         if written != expected:
             return f"{path.name} is not what the measurements give."
     return None
+
+
+def _are_equal(written: Sequence[Effect], expected: Sequence[Effect]) -> bool:
+    """Whether two sequences of rows say the same; the last digits may differ between machines."""
+    if len(written) != len(expected):
+        return False
+    for one, other in zip(written, expected, strict=True):
+        for its, theirs in zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True):
+            if isinstance(its, float) and isinstance(theirs, float):
+                if not math.isclose(its, theirs, rel_tol=1e-6, abs_tol=1e-9):
+                    return False
+            elif its != theirs:
+                return False
+    return True
 
 
 def _report(folder: RunFolder) -> model.Report:
@@ -116,4 +138,5 @@ def _readable(path: Path) -> str:
             picture.load()
             return "\n".join(map(str, picture.info.items()))
     # A picture inside a page is random letters, two of which soon make a host's name.
-    return re.sub(r"base64,[A-Za-z0-9+/=]+", "", path.read_text(encoding="utf-8", errors="replace"))
+    text = re.sub(r"base64,[A-Za-z0-9+/=]+", "", path.read_text(encoding="utf-8", errors="replace"))
+    return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), text)

@@ -20,9 +20,10 @@ import pytest
 from bench import live
 from bench.engine.rounds import End
 from bench.errors import UserError
+from bench.options import Options, parse_budget
 from bench.records.measurements import CHECK, Turn
 from bench.reporting import screen
-from bench.session import Options, Session, parse_budget
+from bench.session import Session
 
 CATALOGUE = Path(__file__).with_name("test_tips.py")
 _UNTIMED = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all")
@@ -117,7 +118,6 @@ class Runner:
     """The plugin's state in one pytest session."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config = config
         self.console = screen.console()
         self.session = Session(_options(config))
         self.entries: list[Entry] = []
@@ -191,7 +191,8 @@ class Runner:
             jobs = self.session.serve()
         finally:
             self.close()
-        self.console.print(f"Node 0 is done and has the results; {jobs} jobs ran here too.")
+        told = "1 job" if jobs == 1 else f"{jobs} jobs"
+        self.console.print(f"Node 0 is done and has the results; {told} ran here too.")
         for entry in self.entries:
             entry.reason = "node 0 has the results"
         return True
@@ -264,12 +265,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Find out whether the user's device and model exist before tests are collected.
+    """Find out what is on this machine before tests are collected.
 
     An error that is raised while they are is a broken test file to pytest.
     """
-    runner = session.config.stash.get(_RUNNER, None)
-    if runner and (runner.session.options.model or runner.session.options.device):
+    if runner := session.config.stash.get(_RUNNER, None):
         try:
             runner.collected()
         except UserError as error:

@@ -5,7 +5,6 @@ A/A: the same variant twice. Planted: every 20th or 10th item is done twice, so 
 in short turns, frozen between them or not, against the same loader in one long turn.
 """
 
-import csv
 import dataclasses
 import math
 import pickle
@@ -25,13 +24,16 @@ from bench.analysis.intervals import Interval, student_interval
 from bench.bare_loop import Order
 from bench.engine import tree
 from bench.engine.arm import Build, Run, WarmUp
-from bench.engine.processes import ROOT, Arm, Processes
+from bench.engine.processes import PRELOAD, Arm, Processes
 from bench.engine.replicate import Group, Pace
 from bench.engine.rounds import Policy, run_rounds
+from bench.options import Options
 from bench.records import machine
+from bench.records.cells import write_rows
 from bench.records.effects import Effect, write_effects
 from bench.records.measurements import MeasurementWriter, read_measurements
-from bench.session import Options, Session, planned_tip
+from bench.records.run_folder import ROOT
+from bench.session import Session, planned_tip
 from bench.tips.tip import THROUGHPUT, Tip, Variant, Workload
 from bench.workloads.known import LOADER_WORKERS, decoding, loading, training
 from bench.workloads.work import Context
@@ -64,7 +66,7 @@ class Finding:
 
 WORKLOADS = (
     Workload(name="decoding", build=decoding, metrics=(THROUGHPUT,), pinned=True),
-    # Five batches a turn, so that those half made at its ends are a small part of it.
+    # A few batches a turn, so that those half made at its ends are a small part of it.
     Workload(name="loading", build=loading, metrics=(THROUGHPUT,), turn_seconds=0.03),
     Workload(name="training step", build=training, metrics=(THROUGHPUT,), pinned=True),
 )
@@ -89,10 +91,12 @@ def check(*, trials: int, repeats: int, out: Path, seed: int, console: Console) 
             own.append(_overhead(session, workload, repeats, seed))
         console.print("freezing")
         own += _freezing(session.context, session.cores, repeats, seed)
+        # Already now: the trials take most of the time.
+        write_rows(out, Finding, own)
         rows = _trials(session, trials, console)
         findings = [finding for name in BY_NAME for finding in judge_trials(name, rows, trials)]
         findings += own
-    _write(out, findings)
+    write_rows(out, Finding, findings)
     write_effects(out.with_name(f"{out.stem}_trials.csv"), rows)
     console.print(_table(findings))
     return 0 if all(finding.holds is not False for finding in findings) else 1
@@ -206,7 +210,13 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
         seconds_a_step = warmed_up.period_seconds / warmed_up.period_steps
         steps = max(1, round(PACE.turn_seconds_of(workload) / seconds_a_step))
         with _BareLoop(
-            Order(build=workload.build, context=session.context, cores=cores, threads=threads)
+            Order(
+                build=workload.build,
+                context=session.context,
+                cores=cores,
+                threads=threads,
+                imports=PRELOAD,
+            )
         ) as bare:
             bare.turn(2 * steps)
             totals = {"suite": 0.0, "bare": 0.0}
@@ -257,7 +267,7 @@ class _BareLoop:
         """Loop for ``steps``; the seconds that the loop itself took."""
         assert self._process.stdout is not None
         self._send(f"{steps}\n".encode())
-        tree.thaw(self._members)
+        tree.thaw([self._process.pid])
         _, seconds = self._process.stdout.readline().split()
         self._members = tree.freeze(self._process.pid)
         return float(seconds)
@@ -286,11 +296,11 @@ def _freezing(
             arm.ask(WarmUp(seconds=0.2))
             return arm
 
-        def in_slices(arm: Arm, other: Arm) -> float:
+        def in_slices(arm: Arm, other: Arm, *, freezes: bool) -> float:
             total = 0.0
             for _ in range(slices):
                 other.ask(Run(steps=steps))
-                total += arm.ask(Run(steps=steps)).seconds
+                total += arm.ask(Run(steps=steps, freezes=freezes)).seconds
             return total
 
         for _ in range(repeats):
@@ -301,12 +311,12 @@ def _freezing(
                     seconds[name] += (
                         whole.ask(Run(steps=slices * steps)).seconds
                         if name == "continuous"
-                        else in_slices(sliced, other)
+                        else in_slices(sliced, other, freezes=True)
                     )
             # Started last: what it fetches while others have their turn would slow them down.
             free = start(not_freezing)
             for _ in range(passes):
-                seconds["unfrozen"] += in_slices(free, other)
+                seconds["unfrozen"] += in_slices(free, other, freezes=False)
             not_freezing.end(free)
             for arm in (whole, sliced, other):
                 freezing.end(arm)
@@ -333,17 +343,6 @@ def _ratio_finding(*, interval: Interval, **fields: Any) -> Finding:
         ci_high=math.exp(interval.high),
         **fields,
     )
-
-
-def _write(path: Path, findings: Sequence[Finding]) -> None:
-    names = [field.name for field in dataclasses.fields(Finding)]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        for finding in findings:
-            writer.writerow(
-                ["" if value is None else value for value in dataclasses.astuple(finding)]
-            )
 
 
 def _table(findings: Sequence[Finding]) -> Table:

@@ -1,38 +1,22 @@
 """One run from its options to its report: what the two ways in, ``cli`` and ``pytest``, share."""
 
 import dataclasses
-import difflib
 import functools
-import getpass
-import json
-import math
 import multiprocessing
-import re
-import socket
-import sys
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
-from bench import reporting
+from bench import reporting, resuming
 from bench.analysis.stopping import is_narrow_enough
 from bench.engine import clock
 from bench.engine.checks import answer_row, run_checks
-from bench.engine.nvml import Gpu
-from bench.engine.processes import ROOT, ArmFailed, Processes
+from bench.engine.processes import ArmFailed, Processes
 from bench.engine.replicate import Bench, Group, Pace
-from bench.engine.rounds import (
-    End,
-    Policy,
-    Progress,
-    Standing,
-    remaining_seconds,
-    run_rounds,
-)
+from bench.engine.rounds import End, Progress, remaining_seconds, run_rounds
 from bench.errors import UserError
+from bench.options import PROFILES, Options, check_options
 from bench.records import machine
 from bench.records.effects import Effect
 from bench.records.measurements import (
@@ -43,98 +27,27 @@ from bench.records.measurements import (
     read_turns,
 )
 from bench.records.plan import Plan, PlannedTip, PlannedVariant, PlannedWorkload, write_plan
+from bench.records.privacy import scrubbed
 from bench.records.run_folder import RESULTS, RunFolder, made
 from bench.tips import catalogue
 from bench.tips.tip import Tip, Variant, Workload
 from bench.workloads.corpus import checksum, prepare
 from bench.workloads.device import probe
-from bench.workloads.models import model_label, model_name, problem_with, with_absolute_path
+from bench.workloads.models import (
+    check_model,
+    folder_of_model,
+    model_label,
+    model_name,
+    with_absolute_path,
+)
+from bench.workloads.nvml import Gpu
 from bench.workloads.ranks import nodes
-from bench.workloads.ranks.stores import host_and_port
 from bench.workloads.scan import scan
-from bench.workloads.work import Context, Images
+from bench.workloads.work import NO_IMAGES, Context, Images
 
-_NO_IMAGES = Images(name="", folder=Path(), paths=(), labels=(), total_bytes=0)
 _PREPARE_SECONDS = 1800.0
+_START_ON_GPU_SECONDS = 3.0
 _SERVE_SECONDS = 7 * 86400.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Profile:
-    """How thorough a run is. ``images``: how many the loading tips read."""
-
-    name: str
-    policy: Policy
-    pace: Pace
-    images: int
-    claims_verdicts: bool
-    reads_memory: bool = True
-
-
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile(
-            name="smoke",
-            policy=Policy(primary=1, others=1, most=1),
-            pace=Pace(blocks=2, turn_seconds=0.05, warm_up_seconds=0.02),
-            images=64,
-            claims_verdicts=False,
-        ),
-        Profile(
-            name="quick",
-            policy=Policy(primary=5, others=3, most=0),
-            pace=Pace(blocks=8, turn_seconds=0.075, warm_up_seconds=0.1),
-            images=1000,
-            claims_verdicts=True,
-        ),
-        Profile(
-            name="full",
-            policy=Policy(primary=5, others=5, most=10),
-            pace=Pace(blocks=16, turn_seconds=0.2, warm_up_seconds=1.0),
-            images=1000,
-            claims_verdicts=True,
-        ),
-    )
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a user may choose. ``budget_seconds`` counts from the start of the program."""
-
-    profile: str = "quick"
-    budget_seconds: float | None = None
-    seed: int = 0
-    margin: float = 0.03
-    data: Path | None = None
-    out: Path | None = None
-    resume: Path | None = None
-    storage: tuple[Path, ...] = ()
-    model: str | None = None
-    """As ``bench.workloads.models.build_model`` takes it; None for the device's default one."""
-    image_size: int = 224
-    batch_size: int | None = None
-    """None: 32 on CUDA, 8 on the CPU."""
-    device: str | None = None
-    """None: the GPU where CUDA works, the CPU elsewhere."""
-    nnodes: int = 1
-    node_rank: int = 0
-    """0: the machine that measures; the others take part until it is done."""
-    rdzv_endpoint: str | None = None
-    tips: tuple[str, ...] = ()
-    """Only these tips; empty for all."""
-
-
-def parse_budget(text: str) -> float:
-    """Seconds of ``90s``, ``8m``, ``1h`` or ``90``; UserError for anything else, and for 0."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
-    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if seconds <= 0:
-        raise UserError(
-            f"--budget {text!r} is not a time above 0.", "Give a time such as 90s, 8m or 1h."
-        )
-    return seconds
 
 
 class Session:
@@ -148,34 +61,9 @@ class Session:
         if options.resume is not None:
             folder = RunFolder.existing(options.resume)
             plan = folder.read_plan()
-            _check_same_nodes(plan, options.nnodes)
-            _check_same_storage(plan, options.storage)
+            options = resuming.options_of(plan, options)
             self._resumed = folder, plan
-            options = dataclasses.replace(
-                options,
-                profile=plan.profile,
-                seed=plan.seed,
-                margin=plan.margin,
-                model=_resumed_model(plan, options.model),
-                image_size=plan.image_size,
-                batch_size=plan.batch_size,
-                device=plan.device,
-            )
-        if options.profile not in PROFILES:
-            raise UserError(
-                f"There is no profile {options.profile!r}.", f"Choose one of {', '.join(PROFILES)}."
-            )
-        for name, value in (("image", options.image_size), ("batch", options.batch_size)):
-            if value is not None and value < 1:
-                raise UserError(f"--{name}-size {value} is below 1.", "Give a whole number.")
-        _check_tips(options.tips)
-        _check_nodes(options)
-        if not (0 < options.margin < math.inf):
-            raise UserError(
-                f"--margin {options.margin:g} is no share above 0.", "Give a share: 0.03 is 3 %."
-            )
-        if options.out is not None:
-            RunFolder.refuse_used(options.out)
+        check_options(options)
         self.options = options
         self.profile = PROFILES[options.profile]
         self.processes = Processes()
@@ -201,8 +89,14 @@ class Session:
 
     @functools.cached_property
     def _probed(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.processes.call(probe, self.options.device, cores=self.cores)
         wanted = self.options.device
+        try:
+            found: dict[str, Any] = self.processes.call(probe, wanted, cores=self.cores)
+        except ArmFailed as failure:
+            raise UserError(
+                f"torch cannot be used here: {failure}.",
+                'Try: python -c "import torch, torchvision"',
+            ) from failure
         if wanted is not None and wanted != found["device"]:
             raise UserError(
                 f"--device {wanted}: {found['cuda_reason']}.", "Leave --device out, or give cpu."
@@ -222,6 +116,14 @@ class Session:
             "driver_version": driver
         }
 
+    @functools.cached_property
+    def pace(self) -> Pace:
+        """The profile's pace, with what starting an arm takes on this device."""
+        pace = self.profile.pace
+        if self.device["device"] == "cpu":
+            return pace
+        return dataclasses.replace(pace, start_seconds=_START_ON_GPU_SECONDS)
+
     @property
     def environment(self) -> dict[str, Any]:
         """The machine and its software, as ``environment.json`` holds them."""
@@ -235,12 +137,10 @@ class Session:
         """
         options, on_cuda = self.options, self.device["device"] != "cpu"
         model = None if options.model is None else with_absolute_path(options.model)
-        if model is not None and (
-            problem := self.processes.call(problem_with, model, cores=self.cores)
-        ):
-            raise problem
+        if model is not None:
+            self.processes.call(check_model, model, cores=self.cores)
         return Context(
-            images=_NO_IMAGES,
+            images=NO_IMAGES,
             cache=made(
                 machine.cache_folder(),
                 "cache folder",
@@ -260,6 +160,7 @@ class Session:
             gpus=self.device["gpu_count"],
             nnodes=options.nnodes,
             rdzv_endpoint=options.rdzv_endpoint,
+            machine_id=machine.machine_id(),
             stopwatch=clock.stopwatch,
         )
 
@@ -329,7 +230,7 @@ class Session:
         environment = self.environment
         if self._resumed:
             folder, plan = self._resumed
-            _check_same(plan, self.context.images, environment, folder)
+            resuming.check_same(plan, self.context.images, environment, folder)
             self._turns = read_turns(folder.measurements) if folder.measurements.exists() else []
         else:
             plan = self.new_plan(tips, self.unmet_needs(tips) | self.unmet_workloads(tips))
@@ -364,9 +265,9 @@ class Session:
                 ]
             )
         ]
-        pace = self.profile.pace
+        pace = self.pace
         self._standings = {
-            group.key: _standing(self._turns, group, pace.blocks_of(group.workload))
+            group.key: resuming.standing(self._turns, group, pace.blocks_of(group.workload))
             for group in self._groups
         }
         self.resumed_replicates = sum(
@@ -380,9 +281,7 @@ class Session:
     def expected_seconds(self) -> float:
         """What measuring will take at least, as far as it can be told before anything has run."""
         return sum(
-            remaining_seconds(
-                self.profile.pace, group, self.profile.policy, self._standings[group.key]
-            )
+            remaining_seconds(self.pace, group, self.profile.policy, self._standings[group.key])
             for group in self._groups
         )
 
@@ -451,12 +350,11 @@ class Session:
             processes=self.processes,
             context=self.context,
             cores=self.cores,
-            pace=self.profile.pace,
+            pace=self.pace,
             run_id=run_id,
             machine_id=machine.machine_id(),
             record=record,
             gpu=self.gpu,
-            reads_memory=self.profile.reads_memory,
         )
 
     def turns(self, tip: str, workload: str, variant: str) -> list[Turn]:
@@ -495,31 +393,17 @@ class Session:
 
     def images(self) -> Images:
         """The embedded corpus, or the user's own images after their scan; UserError if none."""
-        count, seed = self.profile.images, self.options.seed
+        count = self.profile.images
+        if self.options.data is None:
+            get = functools.partial(prepare, machine.cache_folder(), count)
+        else:
+            get = functools.partial(scan, self.options.data, limit=count, seed=self.options.seed)
         try:
-            if self.options.data is None:
-                images = self.processes.call(
-                    prepare,
-                    machine.cache_folder(),
-                    count,
-                    cores=self.cores,
-                    timeout=_PREPARE_SECONDS,
-                )
-            else:
-                images = self.processes.call(
-                    _scan,
-                    self.options.data,
-                    count,
-                    seed,
-                    cores=self.cores,
-                    timeout=_PREPARE_SECONDS,
-                )
-                if isinstance(images, UserError):
-                    raise images
+            images: Images = self.processes.call(get, cores=self.cores, timeout=_PREPARE_SECONDS)
         except ArmFailed as failure:
             raise UserError(
-                f"The images cannot be prepared: {failure}",
-                "Look at the message above it; --data DIR takes a folder of your own.",
+                f"The images cannot be prepared: {failure}.",
+                "Give a folder of your own: --data DIR.",
             ) from failure
         return images
 
@@ -597,93 +481,6 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str], pace: Pace) -> P
     )
 
 
-def folder_of_model(model: str | None) -> list[Path]:
-    """The folder of a model that is given as path/to/file.py:function."""
-    path = Path((model or "").rpartition(":")[0])
-    return [path.parent] if path.suffix == ".py" and path.parent.name else []
-
-
-def scrubbed(turn: Turn, own: Sequence[Path] = ()) -> Turn:
-    """``turn`` without paths, names and hosts in its texts; ``own``: more paths of the user's."""
-    if turn.evidence is not None:
-        evidence = json.loads(scrub(json.dumps(turn.evidence, default=str), own))
-        turn = dataclasses.replace(turn, evidence=evidence)
-    if turn.reason is not None:
-        turn = dataclasses.replace(turn, reason=scrub(turn.reason, own))
-    return turn
-
-
-def scrub(text: str, own: Sequence[Path] = ()) -> str:
-    """``text`` without paths, names and hosts that are this user's own; ``own``: more paths."""
-    for name, path in (
-        *((f"<{path.name}>", path.absolute()) for path in own),
-        ("<environment>", Path(sys.prefix)),
-        ("<checkout>", ROOT),
-        ("<cache>", machine.cache_folder()),
-        ("~", Path.home()),
-    ):
-        # A container may have "/" for a home, which is no name.
-        if path != Path(path.anchor):
-            text = text.replace(str(path), name)
-    for name, pattern in {**_user_and_host(), "<home>": _HOME}.items():
-        text = re.sub(pattern, name, text)
-    return text
-
-
-_HOME = r"(?:/home/|/Users/|[A-Za-z]:\\+Users\\+)[^\s/\\'\":;,]+"
-"""Anybody's home folder, which the text of an error may name."""
-
-
-def names_of_this_user(text: str) -> set[str]:
-    """What in ``text`` names this host, this user or a folder of theirs."""
-    folders = [str(path) for path in (ROOT, Path.home()) if path != Path(path.anchor)]
-    patterns = [rf"{re.escape(folder)}(?![\w-])" for folder in folders]
-    return {
-        match[0]
-        for pattern in (*patterns, *_user_and_host().values())
-        for match in re.finditer(pattern, text)
-    }
-
-
-def _user_and_host() -> dict[str, str]:
-    """What stands for the user's and the host's name in records, and what finds these."""
-    user, host = getpass.getuser(), socket.gethostname()
-    return {
-        "<user>": rf"(?<=/){re.escape(user)}(?=/)|\b{re.escape(user)}(?=@)",
-        "<host>": rf"\b{re.escape(host)}\b",
-    }
-
-
-def _check_tips(chosen: Sequence[str]) -> None:
-    known = [tip.id for tip in catalogue(Context(images=_NO_IMAGES, cache=Path()))]
-    for name in chosen:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"There is no tip {name!r}.{meant}", f"Choose from {', '.join(known)}.")
-
-
-def _check_nodes(options: Options) -> None:
-    if not 0 <= options.node_rank < options.nnodes:
-        raise UserError(
-            f"--node-rank {options.node_rank} is not among {options.nnodes} nodes (--nnodes).",
-            "Nodes are counted from 0.",
-        )
-    if options.nnodes == 1 and options.rdzv_endpoint is None:
-        return
-    try:
-        host_and_port(options.rdzv_endpoint or "")
-        is_right = options.nnodes > 1
-    except ValueError:
-        is_right = False
-    if not is_right:
-        raise UserError(
-            f"--nnodes {options.nnodes} with --rdzv-endpoint {options.rdzv_endpoint}: "
-            "several nodes need a place to meet, and one needs none.",
-            "Give --nnodes above 1 and, on every node, the first one's --rdzv-endpoint HOST:PORT.",
-        )
-
-
 def _unmet(parts: Sequence[Variant] | Sequence[Workload], context: Context) -> dict[str, str]:
     """Inside a process of its own: the first need of each part of a tip that is not met."""
     found = {}
@@ -694,21 +491,10 @@ def _unmet(parts: Sequence[Variant] | Sequence[Workload], context: Context) -> d
     return found
 
 
-def _resumed_model(plan: Plan, given: str | None) -> str | None:
-    """The model that a run goes on with; a file is not named in full in its plan."""
-    if not plan.options.get("own_model"):
-        return None
-    if given is None and not plan.model.partition(":")[0].endswith(".py"):
-        return plan.model
-    if given is None or model_label(given) != plan.model:
-        raise UserError(
-            f"The run trained {plan.model}.", f"Give the same again: --model path/to/{plan.model}"
-        )
-    return given
-
-
 def _without_partner(tip: Tip, unmet: dict[str, str]) -> dict[str, str]:
     """``unmet`` with what that leaves nothing to compare with: an effect needs a pair."""
+    if len(tip.variants) == 1:
+        return unmet or {tip.baseline.name: "only the baseline was chosen: nothing to compare"}
     if tip.baseline.name in unmet:
         because = f"its baseline is not measurable here: {unmet[tip.baseline.name]}"
         return {v.name: unmet.get(v.name, because) for v in tip.variants}
@@ -716,65 +502,3 @@ def _without_partner(tip: Tip, unmet: dict[str, str]) -> dict[str, str]:
         first = next(iter(unmet.values()))
         return unmet | {tip.baseline.name: f"nothing to compare it with here: {first}"}
     return unmet
-
-
-def _scan(folder: Path, limit: int, seed: int) -> Images | UserError:
-    try:
-        return scan(folder, limit=limit, seed=seed)
-    except UserError as error:
-        return error
-
-
-def _check_same_nodes(plan: Plan, nnodes: int) -> None:
-    started_on = plan.options.get("nnodes", 1)
-    if started_on != nnodes:
-        raise UserError(
-            f"The run was started on {started_on} nodes, and --nnodes is {nnodes}.",
-            f"Give --nnodes {started_on}, or start a new run.",
-        )
-
-
-def _check_same_storage(plan: Plan, places: Sequence[Path]) -> None:
-    """The places themselves are not in the plan, which names no path of the user's."""
-    started_with = plan.options.get("storage_places", 0)
-    if started_with != len(places):
-        raise UserError(
-            f"The run compared {started_with} places, and --storage names {len(places)}.",
-            "Give the same --storage as before, in the same order, or start a new run.",
-        )
-
-
-def _check_same(
-    plan: Plan, images: Images, environment: Mapping[str, Any], folder: RunFolder
-) -> None:
-    """A run goes on only on the machine and with the images that it was started with."""
-    if plan.images["checksum"] != checksum(images):
-        raise UserError(
-            f"{folder.path} was measured on other images ({plan.images['name']}, "
-            f"{plan.images['count']} files).",
-            "Give the same folder with --data, or start a new run.",
-        )
-    if folder.read_environment()["machine_id"] != environment["machine_id"]:
-        raise UserError(
-            f"{folder.path} was measured on another machine.", "Start a new run on this one."
-        )
-
-
-def _standing(turns: Sequence[Turn], group: Group, blocks: int) -> Standing:
-    """How far a group was when its run was stopped: replicates that have all their blocks."""
-    rows = [turn for turn in turns if (turn.tip, turn.workload) == group.key]
-    finished: dict[str, set[int]] = {}
-    counts = Counter(
-        (turn.variant, turn.replicate)
-        for turn in rows
-        if turn.status == "ok" and turn.block is not None
-    )
-    for (variant, replicate), count in counts.items():
-        if count == blocks and replicate is not None:
-            finished.setdefault(variant, set()).add(replicate)
-    with_baseline = finished.get(group.tip.baseline.name, set())
-    return Standing(
-        done={variant: len(found & with_baseline) for variant, found in finished.items()},
-        failed={turn.variant for turn in rows if turn.status == "failed"},
-        next_replicate=1 + max((turn.replicate or 0 for turn in rows), default=-1),
-    )

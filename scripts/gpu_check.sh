@@ -2,7 +2,7 @@
 # Runs the whole catalogue and the tests that need CUDA on this machine, as it is: no network,
 # nothing installed. Leaves one archive and ends with a short table.
 #
-#   scripts/gpu_check.sh [--budget 8m]
+#   scripts/gpu_check.sh [--budget 8m] [any other option of `python -m bench run`]
 #
 # Environment: PYTHON  the interpreter (python3)
 #              WHEELS  a folder of wheels, for packages that the interpreter lacks
@@ -16,6 +16,7 @@ usage() {
 }
 
 budget=8m
+more=()
 while (($#)); do
     case $1 in
         --budget)
@@ -27,8 +28,8 @@ while (($#)); do
             exit 0
             ;;
         *)
-            usage >&2
-            exit 2
+            more+=("$1")
+            shift
             ;;
     esac
 done
@@ -37,7 +38,14 @@ python=${PYTHON:-python3}
 out=$(mkdir -p "${OUT:-.}" && cd "${OUT:-.}" && pwd)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+run=$work/run
+archive=$out/gpu-check-$(date -u +%Y-%m-%dT%H-%M-%SZ).tar.gz
+
+# However this ends, what was measured until then is kept.
+pack() {
+    [[ ! -d $run ]] || tar -czf "$archive" -C "$work" run
+}
+trap 'pack; rm -rf "$work"' EXIT
 
 if [[ -n ${WHEELS:-} ]]; then
     # A wheel is an archive of what lies in site-packages, so this needs no installer.
@@ -55,14 +63,25 @@ fi
 missing=$("$python" - <<'EOF'
 import importlib.metadata
 import re
-import sys
 import tomllib
 
 with open("pyproject.toml", "rb") as file:
     needed = tomllib.load(file)["project"]["dependencies"]
-names = [re.match(r"[\w.-]+", requirement)[0] for requirement in needed]
-found = {re.sub(r"[-_.]+", "-", d.name).lower() for d in importlib.metadata.distributions()}
-print(*(name for name in names if name.lower() not in found))
+found = {
+    re.sub(r"[-_.]+", "-", package.name).lower(): package.version
+    for package in importlib.metadata.distributions()
+}
+lacking = []
+for requirement in needed:
+    name = re.match(r"[\w.-]+", requirement)[0]
+    if name.lower() not in found:
+        lacking.append(name)
+    elif "packaging" in found and (version := found[name.lower()]):
+        from packaging.requirements import Requirement
+
+        if not Requirement(requirement).specifier.contains(version, prereleases=True):
+            lacking.append(f"{requirement} (it has {version})")
+print(*lacking, sep=", ")
 EOF
 )
 if [[ -n $missing ]]; then
@@ -83,15 +102,16 @@ if not torch.cuda.is_available():
 EOF
 
 failed=0
-run=$work/run
-archive=$out/gpu-check-$(date -u +%Y-%m-%dT%H-%M-%SZ).tar.gz
-"$python" -m bench run --budget "$budget" --out "$run" || failed=1
+"$python" -m bench run --budget "$budget" "${more[@]}" --out "$run" || failed=1
+if [[ -d $run && ! -e $run/effects.csv ]]; then
+    "$python" -m bench report "$run" || failed=1
+fi
 if [[ ! -e $run/effects.csv ]]; then
     echo "The run ended before there was a result." >&2
     exit 2
 fi
-# Already now, and once more with the tests: whoever ends this before it ends has the run.
-tar -czf "$archive" -C "$work" run
+# Already now, and once more with the tests: whoever kills this before it ends has the run.
+pack
 mapfile -t with_cuda < <(grep -l 'pytest.mark.cuda' tests/test_*.py)
 "$python" -m pytest -p no:cacheprovider -m cuda -q "${with_cuda[@]}" 2>&1 |
     tee "$run/cuda-tests.txt" || tests=$?
@@ -120,7 +140,6 @@ failures = {(row["tip"], row["variant"], row["reason"]) for row in rows if row["
 for tip, variant, reason in sorted(failures):
     print(f"FAILED {tip}, {variant}: {reason}")
 EOF
-tar -czf "$archive" -C "$work" run
 echo
 tail -n 1 "$run/cuda-tests.txt"
 echo "$archive"

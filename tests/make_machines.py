@@ -79,6 +79,7 @@ def _rows(
             image_size=224,
             threads=2,
             start_method="fork",
+            device="cpu",
             section=SECTIONS[place % len(SECTIONS)],
             tip=tip,
             variant="off",

@@ -37,7 +37,7 @@ LATENCY = Metric(
     name="latency_p50_seconds",
     unit="s",
     column="latency_p50_seconds",
-    aggregate="median",
+    aggregate="mean",
     higher_is_better=False,
 )
 ACCURACY = Metric(

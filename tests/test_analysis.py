@@ -27,7 +27,7 @@ from bench.analysis.effects import effects
 from bench.analysis.intervals import Interval, projected_interval, student_interval
 from bench.analysis.noise import WarningKind, flagged_turns, turn_spread, warnings
 from bench.analysis.stopping import is_narrow_enough
-from bench.analysis.verdicts import decide, replicates_to_settle, scaled_margin
+from bench.analysis.verdicts import PROBABLY, decide, replicates_to_settle, scaled_margin
 from bench.records.effects import Effect, read_effects, write_effects
 from bench.records.measurements import Turn
 from bench.records.plan import Metric, Plan, Section
@@ -129,7 +129,12 @@ class TestEffects:
         )
         found = effects(no_measurements(), plan, make_environment())
         pairs = {(row.tip, row.workload, row.variant) for row in found}
-        assert pairs == {(tip.id, work.name, variant.name) for tip, work, variant in plan.pairs()}
+        assert pairs == {
+            (tip.id, workload.name, variant.name)
+            for tip in plan.tips
+            for workload in tip.workloads
+            for variant in tip.variants
+        }
         assert {row.verdict for row in found} == {"inconclusive", "not measurable here"}
 
     def test_partial_replicate_is_ignored_for_its_pair_only(self) -> None:
@@ -398,10 +403,20 @@ class TestVerdicts:
         needed = replicates_to_settle(wide, 0.03)
         assert needed is not None
         assert needed > 5
-        assert decide(projected_interval(wide, needed - 1), 0.03) == "inconclusive"
-        assert decide(projected_interval(wide, needed), 0.03) != "inconclusive"
+        assert self.settled(wide, needed) == pytest.approx(PROBABLY, abs=0.05)
+        assert self.settled(wide, needed // 2) < PROBABLY - 0.1
         hopeless = student_interval([-0.9, 1.0, 0.2, -0.5, 0.3])
         assert replicates_to_settle(hopeless, 0.03) is None
+
+    def settled(self, seen: Interval, replicates: int) -> float:
+        """The share of runs of so many replicates that end in a verdict, by trying."""
+        random = np.random.default_rng(0)
+        spread = seen.standard_error * (seen.degrees_of_freedom + 1) ** 0.5
+        verdicts = [
+            decide(student_interval(random.normal(seen.mean, spread, replicates).tolist()), 0.03)
+            for _ in range(400)
+        ]
+        return sum(verdict != "inconclusive" for verdict in verdicts) / len(verdicts)
 
     def test_projection_to_the_same_number_changes_nothing(self) -> None:
         found = student_interval([0.1, 0.2, 0.15, 0.11])
@@ -432,7 +447,8 @@ class TestStopping:
     ) -> None:
         plan = make_plan()
         turns = make_turns(plan, lambda *_: planted, replicates=replicates, replicate_noise=noise)
-        tip, workload, variant = list(plan.pairs())[1]
+        tip = plan.tips[0]
+        workload, variant = tip.workloads[0], tip.variants[1]
         measured = as_read(turns) if turns else no_measurements()
         assert is_narrow_enough(measured, plan, tip, workload, variant) is expected
 
@@ -482,6 +498,17 @@ class TestNoise:
         }
         turns[-1] = dataclasses.replace(turns[-1], status="failed", reason="broken")
         assert WarningKind.FAILED in self.kinds(plan, turns)
+
+    @pytest.mark.parametrize(("percent", "is_disturbed"), [(15.0, False), (25.0, True)])
+    def test_arms_that_others_disturbed_all_along_are_warned_about(
+        self, percent: float, is_disturbed: bool
+    ) -> None:
+        plan = make_plan()
+        turns = [
+            dataclasses.replace(turn, foreign_cpu_percent=percent if turn.variant == "on" else 1.0)
+            for turn in make_turns(plan, replicate_noise=0.003)
+        ]
+        assert self.kinds(plan, turns) == ({WarningKind.DISTURBED_ARMS} if is_disturbed else set())
 
 
 def test_analysis_and_reporting_work_without_torch() -> None:

@@ -178,12 +178,12 @@ PROGRAM = """
 import dataclasses, sys
 sys.path[:0] = {paths!r}
 import planted, planted_checks
-import bench.session
+import bench.options, bench.session
 from bench.cli import main
 TIPS = {tips}
-bench.session.catalogue = lambda context: tuple(TIPS)
-bench.session.PROFILES["quick"] = dataclasses.replace(
-    bench.session.PROFILES["quick"], pace=planted.PACE, images=8
+bench.session.catalogue = bench.options.catalogue = lambda context: tuple(TIPS)
+bench.options.PROFILES["quick"] = dataclasses.replace(
+    bench.options.PROFILES["quick"], pace=planted.PACE, images=8
 )
 {then}
 """

@@ -343,7 +343,9 @@ class TestGate:
         code, told = run(one, worse, out=tmp_path / "out", slower="5%")
         assert code == 1
         assert "what tip (on) is worth" in told
-        assert "Slower by more than 5 %?" in (tmp_path / "out" / "compare.md").read_text("utf-8")
+        assert "Worth less, or slower, by more than 5 %?" in (
+            tmp_path / "out" / "compare.md"
+        ).read_text("utf-8")
         smoke = file(tmp_path / "smoke.csv", planted(3, 1.2, replicates=2))
         with pytest.raises(UserError):
             run(one, smoke, out=tmp_path / "none", slower="5%")

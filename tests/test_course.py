@@ -119,7 +119,9 @@ def test_the_report_says_whether_the_gpu_stayed_in_the_articles_band(
     temperatures: list[float | None], told: str
 ) -> None:
     turns = [
-        dataclasses.replace(turn, gpu_temperature_celsius=temperature)
+        dataclasses.replace(
+            turn, gpu_temperature_celsius=temperature, peak_gpu_allocated_bytes=1 << 20
+        )
         for turn, temperature in zip(ended(range(3)), temperatures, strict=True)
     ]
     report = report_of(turns)

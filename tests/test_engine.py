@@ -23,6 +23,7 @@ from bench.engine.processes import ArmFailed, Processes
 from bench.engine.replicate import Bench, Pace, measure, samples_a_turn
 from bench.records import machine
 from bench.records.measurements import Turn
+from bench.tips.tip import THROUGHPUT
 from bench.workloads.work import Work
 
 
@@ -213,10 +214,16 @@ def test_on_a_gpu_the_arms_of_a_tip_are_built_at_one_time(
         the_bench, context=dataclasses.replace(the_bench.context, device=device), reads_memory=False
     )
     planted = tip(variant("plain", build_seconds=0.5), variant("treated", build_seconds=0.5))
+    (workload,) = planted.workloads
+    planted = dataclasses.replace(
+        planted, workloads=(dataclasses.replace(workload, metrics=(THROUGHPUT,)),)
+    )
     assert not measure(on_device, group(planted), 0, planted.variants).failed
     (first, first_end), (second, _) = sorted(t.evidence["built"] for t in turns if t.evidence)
     assert first < second
     assert (second < first_end) == at_one_time
+    # First steps at one time say nothing of how long one takes.
+    assert all((turn.startup_seconds is None) == at_one_time for turn in turns if turn.evidence)
 
 
 @pytest.mark.parametrize(("calls", "has_p99"), [(99, False), (100, True)])
@@ -331,7 +338,7 @@ import sys, time
 sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
 from planted import *
 with Processes(preload=()) as processes:
-    arms = [processes.start(cores=(0,), threads=1, fresh=fresh) for fresh in (True, False)]
+    arms = [processes.start(cores=(0,), threads=None, fresh=fresh) for fresh in (True, False)]
     print(processes._token, *(arm.pid for arm in arms), flush=True)
     time.sleep(60)
 """
@@ -360,7 +367,7 @@ def test_a_dead_nursery_is_replaced_and_its_arms_go_on() -> None:
 
 def test_bench_works_in_a_fresh_interpreter_with_its_own_environment() -> None:
     with Processes(preload=()) as processes:
-        arm = processes.start(cores=(0,), threads=1, fresh=True, environment={"PLANTED": "yes"})
+        arm = processes.start(cores=(0,), threads=None, fresh=True, environment={"PLANTED": "yes"})
         assert arm.ask(Call(function=os.getenv, arguments=("PLANTED",))) == "yes"
         assert arm.ask(Call(function=_imported, arguments=("torch",))) is False
         arm.ask(Build(build=build, settings={}, context=CONTEXT))

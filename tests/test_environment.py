@@ -258,10 +258,17 @@ def test_governors_of_the_usable_cores_are_read(
 
 
 @pytest.mark.parametrize(
-    ("on_battery", "verdict"), [(True, "warn"), (False, "pass"), (None, "pass")]
+    ("has_battery", "on_battery", "verdict"),
+    [
+        (True, True, "warn"),
+        (True, False, "pass"),
+        (True, None, "warn"),
+        (False, None, "pass"),
+    ],
 )
-def test_power(on_battery: bool | None, verdict: str) -> None:
-    assert judge_power(on_battery=on_battery).verdict == verdict
+def test_power(has_battery: bool, on_battery: bool | None, verdict: str) -> None:
+    answer = judge_power(has_battery=has_battery, on_battery=on_battery)
+    assert answer.verdict == verdict
 
 
 @pytest.mark.parametrize(

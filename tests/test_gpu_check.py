@@ -116,3 +116,11 @@ def test_a_failure_of_the_run_or_of_a_test_is_the_exit_code(
     ended = check(seeming(tmp_path, run, tests), tmp_path / "out", "--budget", "30s")
     assert ended.returncode == code
     assert ended.stdout.splitlines()[-1].endswith(".tar.gz")
+
+
+def test_other_options_are_the_runs(tmp_path: Path) -> None:
+    python = seeming(tmp_path)
+    script = Path(python).read_text(encoding="utf-8")
+    Path(python).write_text(script.replace("30s", "30s --tips amp --seed 1"), encoding="utf-8")
+    asked = ("--tips", "amp", "--budget", "30s", "--seed", "1")
+    assert check(python, tmp_path / "out", *asked).returncode == 0

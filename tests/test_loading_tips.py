@@ -276,21 +276,21 @@ def test_storage_with_one_disk_shows_what_it_can_and_says_what_it_cannot(context
 
 
 @pytest.mark.parametrize("build", [storage.build_read, storage.build_load])
+@pytest.mark.parametrize("name", ["own disk, cold", "own disk, warm (page cache)", "/dev/shm"])
 def test_cold_reads_come_from_the_device_and_the_others_do_not(
-    build: Any, context: Context
+    name: str, build: Any, context: Context
 ) -> None:
-    for name in ("own disk, cold", "own disk, warm (page cache)", "/dev/shm"):
-        variant = storage_variant(name, context)
-        if why := reason(variant, context):
-            pytest.skip(why)
-        work = build(variant.settings, context)
-        readings = turn(work, 2)
-        evidence = work.evidence()
-        assert readings["payload_bytes"] == evidence["bytes_asked_for"] > 0
-        if name == "own disk, cold":
-            assert evidence["bytes_from_device"] >= evidence["bytes_asked_for"]
-        else:
-            assert evidence["bytes_from_device"] == 0
+    variant = storage_variant(name, context)
+    if why := reason(variant, context):
+        pytest.skip(why)
+    work = build(variant.settings, context)
+    readings = turn(work, 2)
+    evidence = work.evidence()
+    assert readings["payload_bytes"] == evidence["bytes_asked_for"] > 0
+    if name == "own disk, cold":
+        assert evidence["bytes_from_device"] >= evidence["bytes_asked_for"]
+    else:
+        assert evidence["bytes_from_device"] == 0
 
 
 def test_reads_that_were_not_cold_are_found(

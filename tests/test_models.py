@@ -1,8 +1,6 @@
 """--model: torchvision's, a module's, a file's; and what is wrong with one is said."""
 
 import dataclasses
-import os
-import types
 from pathlib import Path
 
 import planted
@@ -16,13 +14,14 @@ from torch import nn
 from bench.engine import arm
 from bench.engine.replicate import Group, measure
 from bench.errors import UserError
-from bench.session import Options, Session, _check_same_storage, _resumed_model
+from bench.options import Options
+from bench.session import Session
 from bench.tips import aa_training
 from bench.workloads import training
 from bench.workloads.models import (
     build_model,
+    check_model,
     model_label,
-    problem_with,
     with_absolute_path,
 )
 from bench.workloads.training import TrainingStep
@@ -68,7 +67,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_function_in_a_file_makes_the_model(file: Path) -> None:
     name = f"{file}:build"
-    assert problem_with(name) is None
+    check_model(name)
     assert build_model(name)(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
     assert model_label(name) == "mine.py:build"
 
@@ -102,10 +101,10 @@ def test_a_function_of_a_module_makes_the_model() -> None:
 )
 def test_a_model_that_there_is_not_is_a_users_error(name: str, problem: str, file: Path) -> None:
     (file.parent / "broken.py").write_text("1 / 0\n")
-    found = problem_with(name.format(folder=file.parent))
-    assert isinstance(found, UserError)
-    assert problem in found.problem
-    assert "torchvision" in found.fix
+    with pytest.raises(UserError) as raised:
+        check_model(name.format(folder=file.parent))
+    assert problem in raised.value.problem
+    assert "torchvision" in raised.value.fix
 
 
 def test_a_function_that_returns_no_module_fails(file: Path) -> None:
@@ -172,9 +171,9 @@ def test_a_batch_that_does_not_fit_into_memory_is_told_as_that(tmp_path: Path) -
     ],
 )
 def test_what_can_be_seen_before_the_run_ends_it_with_exit_code_2(
-    arguments: tuple[str, str], problem: str, tmp_path: Path
+    arguments: tuple[str, str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code, output = finish("run", arguments[0], arguments[1].format(tmp=tmp_path))
     assert code == 2, output
     assert problem in output.strip().splitlines()[-2]
@@ -204,24 +203,3 @@ def test_the_users_choices_reach_the_arms(file: Path, monkeypatch: pytest.Monkey
     plan = session.new_plan([], {})
     assert plan.model == "mine.py:build"
     assert str(file.parent) not in str(plan)
-
-
-def test_a_run_goes_on_with_as_many_places_as_it_compared() -> None:
-    plan = types.SimpleNamespace(options={"storage_places": 2})
-    _check_same_storage(plan, [Path("/a"), Path("/b")])  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="compared 2 places, and --storage names 0"):
-        _check_same_storage(plan, [])  # type: ignore[arg-type]
-    _check_same_storage(types.SimpleNamespace(options={}), [])  # type: ignore[arg-type]
-
-
-def test_a_run_goes_on_with_the_model_that_it_was_started_with(file: Path) -> None:
-    def plan(model: str, *, own: bool = True) -> types.SimpleNamespace:
-        return types.SimpleNamespace(model=model, options={"own_model": own})
-
-    assert _resumed_model(plan("small_cnn", own=False), None) is None  # type: ignore[arg-type]
-    assert _resumed_model(plan("resnet18"), None) == "resnet18"  # type: ignore[arg-type]
-    given = f"{file}:build"
-    assert _resumed_model(plan("mine.py:build"), given) == given  # type: ignore[arg-type]
-    for other in (None, "resnet18"):
-        with pytest.raises(UserError, match=r"The run trained mine.py:build"):
-            _resumed_model(plan("mine.py:build"), other)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_make_bench_passes_its_options_on() -> None:
 
 
 def test_make_test_leaves_the_catalogue_alone() -> None:
-    assert re.search(r"-m pytest -n 2 --dist loadfile tests$", make("-n", "test"), re.MULTILINE)
+    assert re.search(r"-m pytest -n 2 --dist loadfile -rs tests$", make("-n", "test"), re.MULTILINE)
 
 
 def test_the_version_is_stated_once() -> None:

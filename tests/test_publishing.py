@@ -12,14 +12,18 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from synthetic import as_read, make_environment, make_plan, make_tip, make_turns
 
-from bench import publishing, reporting, session
+from bench import publishing, reporting
 from bench.analysis.effects import effects
 from bench.errors import UserError
+from bench.options import Options
+from bench.records import privacy
 from bench.records.effects import write_effects
 from bench.records.measurements import MeasurementWriter
 from bench.records.plan import write_plan
-from bench.records.run_folder import RunFolder
+from bench.records.run_folder import ROOT, RunFolder
 from bench.reporting.readme import BEGIN, END, SELFCHECK_BEGIN, SELFCHECK_END
+from bench.session import Session
+from bench.workloads.models import folder_of_model
 
 README = f"""# A project
 
@@ -165,9 +169,9 @@ def test_nothing_that_names_the_host_the_user_or_a_folder_is_published(
     root: Path, run: Path, name: str, private: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "ada-laptop")
-    monkeypatch.setattr(session.getpass, "getuser", lambda: "ada")
-    monkeypatch.setattr(session.Path, "home", lambda: Path("/elsewhere/ada"))
-    told = private.format(host="ada-laptop", user="ada", home="/elsewhere/ada", root=session.ROOT)
+    monkeypatch.setattr(privacy.getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(privacy.Path, "home", lambda: Path("/elsewhere/ada"))
+    told = private.format(host="ada-laptop", user="ada", home="/elsewhere/ada", root=ROOT)
     path = run / name
     if path.suffix == ".png":
         information = PngInfo()
@@ -185,27 +189,45 @@ def test_nothing_that_names_the_host_the_user_or_a_folder_is_published(
 
 def test_words_that_only_look_like_the_host_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "ada")
-    monkeypatch.setattr(session.getpass, "getuser", lambda: "img")
-    monkeypatch.setattr(session.Path, "home", lambda: Path("/"))
-    assert session.names_of_this_user("adam optimises, canada, /usr/lib, img 3, /imgs/") == set()
-    assert session.names_of_this_user("on ada: /img/1.jpg") == {"ada", "img"}
-    assert session.scrub("on ada: /img/1.jpg") == "on <host>: /<user>/1.jpg"
+    monkeypatch.setattr(privacy.getpass, "getuser", lambda: "img")
+    monkeypatch.setattr(privacy.Path, "home", lambda: Path("/"))
+    assert privacy.names_of_this_user("adam optimises, canada, /usr/lib, img 3, /imgs/") == set()
+    assert privacy.names_of_this_user("on ada: /img/1.jpg") == {"ada", "img"}
+    assert privacy.scrub("on ada: /img/1.jpg") == "on <host>: /<user>/1.jpg"
 
 
 def test_errors_are_kept_without_anybodys_home_or_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session.getpass, "getuser", lambda: "img")
-    monkeypatch.setattr(session.socket, "gethostname", lambda: "vm")
+    monkeypatch.setattr(privacy.getpass, "getuser", lambda: "img")
+    monkeypatch.setattr(privacy.socket, "gethostname", lambda: "vm")
     home = "/" + "home/ada"
     said = f"on vm for img@vm: {home}/x, C:\\Users\\ada\\y, img and vms"
-    assert session.scrub(said) == "on <host> for <user>@<host>: <home>/x, <home>\\y, img and vms"
+    assert privacy.scrub(said) == "on <host> for <user>@<host>: <home>/x, <home>\\y, img and vms"
+
+
+def test_evidence_is_masked_text_by_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privacy.socket, "gethostname", lambda: "gpu")
+    home = "/" + "home/jürgen"
+    (turn, *_) = make_turns(make_plan())
+    seen = {"gpu": 1, "library": f'{home}/"x".so', "all": [f"on gpu: {home}"]}
+    masked = privacy.scrubbed(dataclasses.replace(turn, evidence=seen)).evidence
+    assert masked == {"gpu": 1, "library": '<home>/"x".so', "all": ["on <host>: <home>"]}
+
+
+def test_a_user_without_a_name_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    monkeypatch.setattr(privacy.getpass, "getuser", nameless)
+    monkeypatch.setattr(privacy.socket, "gethostname", lambda: "vm")
+    assert privacy.scrub("on vm") == "on <host>"
 
 
 def test_the_folder_of_the_users_model_is_masked() -> None:
-    (folder,) = session.folder_of_model("/srv/ada/net.py:build")
-    assert session.scrub("/srv/ada/weights", [folder]) == "<ada>/weights"
-    assert session.folder_of_model("resnet18") == session.folder_of_model(None) == []
+    (folder,) = folder_of_model("/srv/ada/net.py:build")
+    assert privacy.scrub("/srv/ada/weights", [folder]) == "<ada>/weights"
+    assert folder_of_model("resnet18") == folder_of_model(None) == []
 
 
 def test_a_run_without_verdicts_is_not_published(root: Path, run: Path) -> None:
@@ -228,4 +250,4 @@ def test_a_machine_whose_name_is_no_folder_is_refused(root: Path, run: Path, nam
 @pytest.mark.parametrize("margin", [-1.0, 0.0, float("nan"), float("inf")])
 def test_a_margin_that_is_none_is_refused_before_anything_runs(margin: float) -> None:
     with pytest.raises(UserError, match="is no share above 0"):
-        session.Session(session.Options(margin=margin))
+        Session(Options(margin=margin))

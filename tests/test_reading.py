@@ -108,11 +108,11 @@ class TestReadRight:
     def test_files_of_earlier_versions_lack_the_later_columns(
         self, written: Path, rows: list[Effect]
     ) -> None:
-        later = 5
+        later = 6
         rewrite(written, [line[:-later] for line in cells(written)])
         assert COLUMNS[-later:] == (
             "margin", "is_exploratory", "value_standard_error", "images_checksum",
-            "higher_is_better",
+            "higher_is_better", "device",
         )  # fmt: skip
         unknown = dict.fromkeys(COLUMNS[-later:]) | {"is_exploratory": False}
         assert read_effects(written) == [dataclasses.replace(row, **unknown) for row in rows]  # type: ignore[arg-type]

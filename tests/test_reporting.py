@@ -439,13 +439,15 @@ class TestSentences:
         helped, rest, sure = summary(report)
         assert helped == "some helped, perhaps too little to matter."
         assert rest == "Of the rest, 1 stayed inconclusive."
-        assert sure.endswith("so an effect within that range means little here.")
+        within = r"so an effect between (0\.\d\d)× and (1\.\d\d)× means little here"
+        assert (ends := re.search(f"{within}\\.$", sure))
+        assert float(ends[1]) * float(ends[2]) == pytest.approx(1, abs=0.02)
         some, noisy, aa = (conclusion(tip, report) for tip in report.tips)
         assert some.short == "It helps here, perhaps too little to matter"
         assert noisy.short == "Too noisy to say"
         assert "replicates would probably settle it, 5 measured." in noisy.why
         assert aa.short == "Nothing to follow: this is the same thing twice"
-        assert "so an effect within that range means little here" in aa.why
+        assert re.search(within, aa.why)
 
     def test_smoke_claims_nothing(self) -> None:
         plan = make_plan(profile="smoke", claims_verdicts=False)
@@ -466,7 +468,7 @@ class TestSentences:
             (1.0, False, "It makes no difference here"),
             (0.8, True, "It costs 20.0 % of the speed here"),
             (1.0, True, "It costs nothing here that matters"),
-            (1.2, True, "It costs nothing here"),
+            (1.2, True, "No cost was seen here"),
         ],
     )
     def test_whether_to_follow_a_tip(self, effect: float, is_price: bool, short: str) -> None:
@@ -476,6 +478,7 @@ class TestSentences:
         assert found.short == short
         assert "interval lies" in found.why
         assert "±3 %" in found.why
+        assert ("noise" in found.why) == (is_price and effect > 1)
 
     def test_why_there_is_no_answer(self) -> None:
         plan = make_plan(

@@ -114,6 +114,18 @@ def test_a_budget_is_the_number_of_rounds_that_fit(mock: Mock) -> None:
     ]
 
 
+def test_a_small_budget_goes_on_with_the_primary_pairs_alone(mock: Mock) -> None:
+    """A round of six seconds: three don't fit into 15, one and two of four seconds do."""
+    policy = dataclasses.replace(QUICK, fewest=3)
+    assert mock.run(policy, TWO, deadline=15.0) is End.BUDGET
+    everything, pair = ("plain", "treated", "third"), ("plain", "treated")
+    assert [names for _, _, names in mock.log] == [*[everything] * 2, *[pair] * 4]
+    mock.log.clear()
+    mock.time = 0.0
+    assert mock.run(policy, TWO, deadline=18.0) is End.BUDGET
+    assert {names for _, _, names in mock.log} == {everything}
+
+
 def test_a_failed_variant_is_not_tried_again_and_the_others_go_on(mock: Mock) -> None:
     mock.fails = frozenset({("treated", 1)})
     mock.run(QUICK, TWO[:1])

@@ -3,7 +3,6 @@
 import csv
 import getpass
 import json
-import os
 import re
 import shutil
 import signal
@@ -12,12 +11,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+import planted
 import pytest
 import torch
 
+from bench import session
 from bench.engine import keeper
 from bench.records.effects import read_effects
 from bench.records.measurements import read_measurements
@@ -28,7 +30,7 @@ PROGRAM = """
 import sys
 sys.path[:0] = {paths!r}
 import planted
-import bench.session
+import bench.options, bench.session
 from bench.cli import main
 from bench.tips.tip import Tip
 def catalogue(context):
@@ -37,9 +39,9 @@ def catalogue(context):
     )
 v = planted.variant
 TIPS = {tips}
-bench.session.catalogue = catalogue
-bench.session.PROFILES["quick"] = __import__("dataclasses").replace(
-    bench.session.PROFILES["quick"], pace=planted.PACE, images=8
+bench.session.catalogue = bench.options.catalogue = catalogue
+bench.options.PROFILES["quick"] = __import__("dataclasses").replace(
+    bench.options.PROFILES["quick"], pace=planted.PACE, images=8
 )
 main()
 """
@@ -54,8 +56,10 @@ LONG = f"""{{**{GOOD}, **{{f"more {{n}}": [v("plain"), v("treated")] for n in ra
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def start(*arguments: str | Path, tips: str = GOOD) -> subprocess.Popen[str]:
@@ -327,6 +331,27 @@ def test_bad_input_is_two_lines_and_exit_code_2(
     assert problem in lines[0]
     assert "Traceback" not in output
     assert (full / "letter.txt").read_text() == "keep me"
+
+
+def test_a_cache_folder_that_cannot_be_made_is_two_lines_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    code, output = finish("run", "--out", tmp_path / "out")
+    lines = output.strip().splitlines()
+    assert code == 2, output
+    assert len(lines) == 2, output
+    assert "cache folder" in lines[0]
+    assert "XDG_CACHE_HOME" in lines[1]
+
+
+def test_a_baseline_alone_has_nothing_to_compare_with() -> None:
+    tip = planted.tip(planted.variant("plain"))
+    told = session._without_partner(tip, {})
+    assert told == {"plain": "only the baseline was chosen: nothing to compare"}
+    assert session._without_partner(tip, {"plain": "needs CUDA"}) == {"plain": "needs CUDA"}
 
 
 def test_shared_memory_that_a_killed_worker_had_named_is_removed() -> None:

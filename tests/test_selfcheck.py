@@ -10,8 +10,7 @@ from synthetic import make_environment, make_plan, no_measurements
 from bench.analysis.effects import effects
 from bench.records.effects import Effect, Verdict
 from bench.selfcheck import SLOW_DOWNS, judge_trials
-from bench.workloads.known import LOADER_BATCH_SIZE, LOADER_WORKERS
-from bench.workloads.twice import PASS, is_done_twice
+from bench.workloads.known import PASS, is_done_twice
 
 TRIALS = 20
 
@@ -21,17 +20,6 @@ def test_each_pass_does_the_same_number_twice_and_each_item_has_its_turn(every: 
     twice = [index for index in range(PASS * PASS) if is_done_twice(index, every)]
     assert Counter(index // PASS for index in twice) == dict.fromkeys(range(PASS), PASS // every)
     assert Counter(index % PASS for index in twice) == dict.fromkeys(range(PASS), PASS // every)
-
-
-@pytest.mark.parametrize("every", SLOW_DOWNS.values())
-def test_within_a_few_passes_both_workers_are_slowed_alike(every: int) -> None:
-    """Batches are handed out in turn; one slow worker would hold up the other."""
-    workers = Counter(
-        index // LOADER_BATCH_SIZE % LOADER_WORKERS
-        for index in range(8 * PASS)
-        if is_done_twice(index, every)
-    )
-    assert workers[0] == workers[1]
 
 
 def trials(**ratios: float) -> list[Effect]:

@@ -16,6 +16,9 @@ from small_images import make_context
 from torch import Tensor, nn
 
 from bench.analysis.effects import unmeasured
+from bench.engine.arm import Build, Run, WarmUp
+from bench.engine.processes import Processes
+from bench.records import machine
 from bench.records.measurements import COLUMNS, READINGS
 from bench.session import planned_tip
 from bench.tips import amp, cudnn_benchmark, cudnn_deterministic
@@ -326,18 +329,35 @@ def test_without_cuda_only_the_timing_of_determinism_is_missing(context: Context
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("name", ["amp", "cudnn_benchmark", "cudnn_deterministic"])
-def test_every_variant_works_on_the_gpu(
-    name: str, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_variant_works_on_the_gpu(name: str, context: Context) -> None:
     gpu = dataclasses.replace(context, device="cuda", image_size=64, model="resnet18")
     tip = tip_of(name, gpu)
     for workload in tip.workloads:
         for variant in tip.variants:
-            if any(need(gpu) for need in variant.needs):
+            if variant.fresh or any(need(gpu) for need in variant.needs):
                 continue
-            for key, value in variant.environment.items():
-                monkeypatch.setenv(key, value)
             work = workload.build(variant.settings, gpu)
             turn(work, 2)
             assert work.evidence()
     training.set_tf32(convolutions=True, matmuls=False)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_variant_with_an_interpreter_of_its_own_works_on_the_gpu(context: Context) -> None:
+    """cuBLAS looks at its variable once a process, at its first use."""
+    gpu = dataclasses.replace(context, device="cuda", image_size=64, model="resnet18")
+    tip = cudnn_deterministic.tip(gpu)
+    (variant,) = (variant for variant in tip.variants if variant.fresh)
+    with Processes() as processes:
+        for workload in tip.workloads:
+            arm = processes.start(
+                cores=machine.core_ids(),
+                threads=None,
+                fresh=True,
+                environment=variant.environment,
+            )
+            arm.ask(Build(build=workload.build, settings=variant.settings, context=gpu))
+            arm.ask(WarmUp(seconds=0.0))
+            assert arm.ask(Run(steps=2, with_evidence=True)).evidence
+            processes.end(arm)

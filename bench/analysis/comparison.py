@@ -30,6 +30,7 @@ SAME_WORK = {
     "images_checksum": "images",
     "threads": "number of threads",
     "start_method": "start method",
+    "device": "device",
 }
 """What must be the same, and known, before values themselves can be compared."""
 

@@ -38,8 +38,9 @@ class Course:
 
     @property
     def temperatures(self) -> Temperatures | None:
-        """What the GPU's temperatures were; None where none was read."""
-        known = self.turns["gpu_temperature_celsius"].dropna()
+        """What the GPU's temperatures were in turns that used it; None where none was read."""
+        on_gpu = self.turns["peak_gpu_allocated_bytes"].notna()
+        known = self.turns.loc[on_gpu, "gpu_temperature_celsius"].dropna()
         if known.empty:
             return None
         low, high = TEMPERATURE_BAND

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from bench.analysis.comparison import Run, estimate, from_scale, on_scale, order
-from bench.analysis.intervals import combined_interval, student_interval
+from bench.analysis.intervals import Estimate, Interval, combined_interval, student_interval
 from bench.analysis.verdicts import decide, margin_on_scale
 from bench.records.compared import EffectDistribution
 from bench.records.effects import Effect, Verdict
@@ -49,8 +49,9 @@ class _OnMachine:
 def distributions(runs: Sequence[Run]) -> list[Distribution]:
     """Each effect over the machines, and for each tip one of what it recommends there.
 
-    Several runs of one machine (``machine_id``) count as one: the mean of their effects, with
-    the standard error that this has.
+    Several runs of one machine (``machine_id``) count as one: the mean of their effects. Its
+    standard error is no smaller than theirs, since runs of one machine and seed may share their
+    draws and the state of the machine, and as large as their own spread asks for.
     """
     groups: dict[tuple[str, ...], list[Effect]] = {}
     advice: dict[tuple[str, ...], dict[tuple[str, ...], list[Effect]]] = {}
@@ -127,7 +128,7 @@ def _on_machine(rows: Sequence[Effect]) -> _OnMachine:
         return _OnMachine(
             verdict=row.verdict, mean=estimates[0].mean, variance=estimates[0].standard_error ** 2
         )
-    interval = combined_interval(estimates, [1 / len(estimates)] * len(estimates))
+    interval = _of_one_machine(estimates)
     margin = max((row.margin for row in rows if row.margin is not None), default=None)
     scaled = None if margin is None else margin_on_scale(rows[0].effect_kind, margin)
     return _OnMachine(
@@ -135,6 +136,18 @@ def _on_machine(rows: Sequence[Effect]) -> _OnMachine:
         mean=interval.mean,
         variance=interval.standard_error**2,
     )
+
+
+def _of_one_machine(estimates: Sequence[Estimate]) -> Interval:
+    """What runs of one machine say together: by their own noise, or by their spread if larger."""
+    typical = Estimate(
+        mean=statistics.fmean(its.mean for its in estimates),
+        standard_error=statistics.fmean(its.standard_error for its in estimates),
+        degrees_of_freedom=min(its.degrees_of_freedom for its in estimates),
+    )
+    alike = combined_interval([typical], [1.0])
+    apart = student_interval([its.mean for its in estimates])
+    return max(alike, apart, key=lambda interval: interval.standard_error)
 
 
 def _with_spread(row: EffectDistribution, means: Sequence[float]) -> EffectDistribution:

@@ -206,6 +206,7 @@ def _empty_row(
         margin=plan.margin if metric.margin is None else metric.margin,
         is_exploratory=variant.is_exploratory or (is_other and got_fewer),
         images_checksum=plan.images.get("checksum"),
+        device=plan.device,
         higher_is_better=metric.higher_is_better,
     )
 
@@ -249,7 +250,7 @@ def _against_baseline(
     measured = dataclasses.replace(measured, effect=as_effect(statistics.fmean(gained)))
     if found.replicates == 1:
         return _judged(measured, None, metric, plan)
-    if metric.kind == "difference" and metric.aggregate == "mean" and not any(gained):
+    if metric.kind == "difference" and not any(gained):
         reason = f"all {found.replicates} replicates read the same, so their spread is not known"
         return dataclasses.replace(measured, verdict="inconclusive", reason=reason)
     interval = student_interval(gained)

@@ -62,6 +62,12 @@ FACTS = (
         confounds="Profiles differ in the length of turns and in the number of replicates.",
     ),
     Fact(
+        column="device",
+        name="Device",
+        kind="settings",
+        confounds="Training on a CPU is other work than on a GPU.",
+    ),
+    Fact(
         column="model",
         name="Model",
         kind="settings",

@@ -1,4 +1,7 @@
-"""Whether a run is slower than a reference, for CI: never an answer for lack of data."""
+"""Whether a tip is worth less, or its baseline slower, than in a reference; for CI.
+
+It never gives an answer for lack of data.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -25,7 +28,7 @@ class Look:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What was looked at, and what is slower with its whole interval beyond ``bound``.
+    """What was looked at, and what is worse with its whole interval beyond ``bound``.
 
     ``bound`` is a fraction. ``missing``: (what, reason) of all that the reference measured and
     that could not be looked at in another run.
@@ -37,7 +40,7 @@ class Gate:
 
     @property
     def slower(self) -> list[Look]:
-        """What is slower by more than the bound."""
+        """What is worth less, or is slower, by more than the bound."""
         return [look for look in self.looks if look.high < 1 - self.bound]
 
     @property
@@ -64,8 +67,8 @@ def gate(bound: float, compared: Sequence[Sequence[ComparedEffect]]) -> Gate:
         its = list(_looks(rows))
         if not any(look.row.is_recommended for look in its):
             raise UserError(
-                f"{rows[0].other} has nothing to compare with {rows[0].reference}: no tip "
-                f"with an interval over {FEWEST_REPLICATES} replicates in both.",
+                f"{rows[0].other} has nothing to compare with {rows[0].reference}: no tip whose "
+                f"effect is a ratio with an interval over {FEWEST_REPLICATES} replicates in both.",
                 "Compare runs of the profile quick or full that measured the same tips.",
             )
         if lost := _lost(rows):
@@ -108,6 +111,9 @@ def _missing(rows: Sequence[ComparedEffect]) -> Iterator[tuple[str, str]]:
     for row, what, (_, low, _), reason in _parts(rows):
         if low is None and (row.reference_replicates or 0) >= FEWEST_REPLICATES:
             yield what, reason or ""
+    for row in rows:
+        if row.is_primary and row.is_recommended and row.effect_kind == "difference":
+            yield _worth(row), "a difference has no share to be bounded"
 
 
 def _parts(
@@ -119,7 +125,11 @@ def _parts(
             continue
         if row.is_recommended and row.section != "A/A":
             change = row.effect_change, row.effect_change_ci_low, row.effect_change_ci_high
-            yield row, f"what {row.tip} ({row.variant}) is worth", change, row.reason
+            yield row, _worth(row), change, row.reason
         elif row.is_baseline:
             change = row.value_change, row.value_change_ci_low, row.value_change_ci_high
             yield row, f"{row.tip}'s baseline ({row.variant})", change, row.value_reason
+
+
+def _worth(row: ComparedEffect) -> str:
+    return f"what {row.tip} ({row.variant}) is worth"

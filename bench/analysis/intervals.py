@@ -86,6 +86,18 @@ def combined_interval(estimates: Sequence[Estimate], weights: Sequence[float]) -
     )
 
 
+def shifted(interval: Interval, by: float) -> Interval:
+    """``interval`` around another mean."""
+    return dataclasses.replace(
+        interval,
+        mean=interval.mean + by,
+        low=interval.low + by,
+        high=interval.high + by,
+        low_90=interval.low_90 + by,
+        high_90=interval.high_90 + by,
+    )
+
+
 def projected_interval(interval: Interval, replicates: int) -> Interval:
     """What ``interval`` would be with another number of replicates, all else being the same."""
     from scipy import stats

@@ -10,7 +10,11 @@ from bench.records.effects import Effect
 from bench.records.plan import Plan
 
 FLAGGED_SHARE = 0.10
-"""A run with more flagged turns than this is warned about."""
+"""A run with more flagged turns, or disturbed arms, than this is warned about."""
+
+DISTURBED_PERCENT = 20.0
+"""Of a core, used by others: more than this over all turns of an arm has disturbed it. A single
+turn is too short for that: the kernel counts in ticks, so only gross cases are flagged there."""
 
 
 class WarningKind(enum.Enum):
@@ -29,6 +33,7 @@ class WarningKind(enum.Enum):
         "By chance one A/A row in twenty does this. If it happens again, do not trust effects of "
         "this size on this machine."
     )
+    DISTURBED_ARMS = "Close other programs, and run again."
     FLAGGED_TURNS = "Close other programs, cool the machine, and run again."
     FEW_REPLICATES = "Run again with a larger budget, or continue this run with --resume."
 
@@ -74,6 +79,17 @@ def flagged_turns(measurements: pd.DataFrame) -> pd.DataFrame:
     """How many turns of each tip were flagged, and with what: columns tip, flag, turns."""
     counted = flags(measurements).groupby(["tip", "flag"], sort=False).size()
     return counted.rename("turns").reset_index()
+
+
+def disturbed_arms(measurements: pd.DataFrame) -> tuple[int, int]:
+    """How many arms others disturbed over all their turns, and of how many that is known."""
+    timed = measurements[
+        measurements["block"].notna() & measurements["foreign_cpu_percent"].notna()
+    ]
+    arms = [timed[name] for name in ("tip", "workload", "variant", "replicate")]
+    used = (timed["foreign_cpu_percent"] * timed["seconds"]).groupby(arms).sum()
+    share = used / timed["seconds"].groupby(arms).sum()
+    return int((share > DISTURBED_PERCENT).sum()), len(share)
 
 
 def primary_pairs(effects: Iterable[Effect]) -> list[Effect]:
@@ -127,6 +143,13 @@ def warnings(measurements: pd.DataFrame, plan: Plan, effects: Sequence[Effect]) 
             WarningKind.FLAGGED_TURNS,
             f"During {flagged} of {len(timed)} turns other work or throttling disturbed the "
             "machine (such turns are kept).",
+        )
+    disturbed, arms = disturbed_arms(measurements)
+    if arms and disturbed / arms > FLAGGED_SHARE:
+        warn(
+            WarningKind.DISTURBED_ARMS,
+            f"Beside {disturbed} of {arms} arms other processes used more than "
+            f"{DISTURBED_PERCENT:.0f} % of a core, over all turns of the arm.",
         )
     short = [
         row.tip for row in primary_pairs(effects) if 0 < row.replicates < plan.primary_replicates

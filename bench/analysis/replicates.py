@@ -130,5 +130,3 @@ def _value(
             return sum(cells) / seconds if seconds > 0 else math.nan
         case "mean":
             return statistics.fmean(cells)
-        case "median":
-            return statistics.median(cells) if all(map(math.isfinite, cells)) else math.nan

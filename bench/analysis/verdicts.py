@@ -1,8 +1,9 @@
 """The verdict rule. It looks at intervals only; a margin says what is too small to matter."""
 
 import math
+import statistics
 
-from bench.analysis.intervals import Interval, projected_interval
+from bench.analysis.intervals import Interval, projected_interval, shifted
 from bench.records.effects import EffectKind, Verdict
 from bench.records.plan import Metric
 
@@ -11,6 +12,11 @@ FEWEST_REPLICATES = 3
 
 MOST_PROJECTED = 100
 """A number of replicates beyond this is not worth naming: no one will run them."""
+
+PROBABLY = 0.8
+"""The share of runs that a named number of replicates would settle."""
+_CHANCES = [statistics.NormalDist().inv_cdf((step + 0.5) / 40) for step in range(40)]
+"""Where, in standard errors, the mean of more replicates may come to lie: equally likely."""
 
 
 def scaled_margin(metric: Metric, run_margin: float) -> float:
@@ -47,12 +53,17 @@ def decide(interval: Interval, margin: float) -> Verdict:
 
 
 def replicates_to_settle(interval: Interval, margin: float) -> int | None:
-    """How many replicates would probably end in another verdict than ``inconclusive``.
+    """How many replicates end in another verdict than ``inconclusive`` four times in five.
 
-    Takes the mean and the spread seen so far for the true ones. None when more than
-    ``MOST_PROJECTED`` would be needed.
+    Takes the mean and the spread seen so far for the true ones; the mean of so many replicates
+    will still lie beside it, by chance. None when more than ``MOST_PROJECTED`` would be needed.
     """
     for replicates in range(int(interval.degrees_of_freedom) + 2, MOST_PROJECTED + 1):
-        if decide(projected_interval(interval, replicates), margin) != "inconclusive":
+        projected = projected_interval(interval, replicates)
+        outcomes = [
+            decide(shifted(projected, chance * projected.standard_error), margin)
+            for chance in _CHANCES
+        ]
+        if outcomes.count("inconclusive") <= (1 - PROBABLY) * len(outcomes):
             return replicates
     return None

@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.engine import clock
+from bench.engine import clock, tree
+from bench.errors import UserError
 from bench.records.measurements import READINGS
 from bench.workloads.work import Context, TreatmentNotApplied, Work, WorkFailed
 
@@ -51,16 +52,20 @@ class Build:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """Do one step, then whole periods for at least ``seconds``; all of it is discarded."""
+    """Do one step, then whole periods for at least ``seconds``; all of it is discarded.
+
+    Longer where the work itself asks for more steps of warm-up.
+    """
 
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One turn of ``steps`` steps."""
+    """One turn of ``steps`` steps. ``freezes``: workers stand still as soon as the clock stops."""
 
     steps: int
+    freezes: bool = True
     with_evidence: bool = False
 
 
@@ -79,9 +84,9 @@ class Close:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmedUp:
-    """How the work goes: its first step (start-up), and its last period of the warm-up."""
+    """How the work goes: its first step (start-up), and its fastest period of the warm-up."""
 
-    startup_seconds: float
+    startup_seconds: float | None
     period_seconds: float
     period_steps: int
     period_samples: int
@@ -118,11 +123,13 @@ def serve(connection: Connection) -> None:
             return
         try:
             reply: object = None
+            if not (isinstance(message, Run) and work and work.stops_workers):
+                tree.thaw(_children())
             match message, work:
                 case Settle(), _:
                     _settle(message)
                 case Call(), _:
-                    reply = message.function(*message.arguments)
+                    reply = _answer(message)
                 case Build(), _:
                     _choose_gpu(message.context.device)
                     work = message.build(message.settings, message.context)
@@ -136,6 +143,19 @@ def serve(connection: Connection) -> None:
         except Exception as error:
             connection.send(_failure(error))
             return
+
+
+def _children() -> list[int]:
+    """All descendants of this process; frozen while the arm waited."""
+    return tree.tree(os.getpid())[1:]
+
+
+def _answer(call: Call) -> Any:
+    """What the call returns, or the UserError that it raises."""
+    try:
+        return call.function(*call.arguments)
+    except UserError as error:
+        return error
 
 
 def _settle(settle: Settle) -> None:
@@ -152,8 +172,8 @@ def _settle(settle: Settle) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, settle.cores)
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
-    if settle.threads is not None and (torch := sys.modules.get("torch")):
-        torch.set_num_threads(settle.threads)
+    if settle.threads is not None:
+        importlib.import_module("torch").set_num_threads(settle.threads)
 
 
 def _choose_gpu(device: str) -> None:
@@ -165,18 +185,17 @@ def _choose_gpu(device: str) -> None:
 def _warm_up(work: Work, seconds: float) -> WarmedUp:
     work.prepare(1)
     _, startup = clock.timed(work.step, work.device)
-    spent = 0.0
-    while True:
+    periods: list[float] = []
+    while not periods or sum(periods) < seconds or len(periods) * work.period < work.warm_up_steps:
         work.prepare(work.period)
         samples, period_seconds = clock.timed(lambda: _steps(work, work.period), work.device)
-        spent += period_seconds
-        if spent >= seconds:
-            break
+        periods.append(period_seconds)
     if samples < 1:
         raise WorkFailed(f"did {samples} samples in {work.period} steps")
     return WarmedUp(
         startup_seconds=startup,
-        period_seconds=period_seconds,
+        # What disturbs a period only makes it longer, and turns are as long as this says.
+        period_seconds=min(periods),
         period_steps=work.period,
         period_samples=samples,
     )
@@ -187,11 +206,16 @@ def _turn(work: Work, run: Run) -> Ran:
     work.prepare(run.steps)
     if cuda:
         cuda.reset_peak_memory_stats(work.device)
+    # What they did before the clock starts or after it stops would be had for free.
+    workers = _children() if work.stops_workers else []
+    tree.thaw(workers)
     if work.times_steps:
         samples, seconds, latencies = _timed_steps(work, run.steps)
     else:
         samples, seconds = clock.timed(lambda: _steps(work, run.steps), work.device)
         latencies = {}
+    if run.freezes:
+        tree.stop(workers)
     allocated = cuda.max_memory_allocated(work.device) if cuda else None
     reserved = cuda.max_memory_reserved(work.device) if cuda else None
     readings = {**work.readings(), **latencies}
@@ -235,6 +259,8 @@ def _failure(error: Exception) -> Failed:
             return Failed(reason=f"the treatment was not applied: {error}", kind="treatment")
         case WorkFailed():
             return Failed(reason=str(error), kind="work")
+        case UserError():
+            return Failed(reason=f"{error.problem} {error.fix}", kind="work")
         case StopIteration():
             return Failed(reason="the work ran dry: fewer samples than asked for", kind="work")
     first_line = str(error).strip().partition("\n")[0]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine import clock
-from bench.engine.nvml import Gpu, GpuReading
 from bench.engine.tree import HAS_PROC
+from bench.workloads.nvml import Gpu, GpuReading
 
 FOREIGN_CPU_PERCENT = 20.0
 """Turns during which others used more of a core than this are flagged, never dropped."""

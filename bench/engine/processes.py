@@ -22,10 +22,13 @@ from typing import Any
 
 from bench.engine import keeper, tree
 from bench.engine.arm import Call, Close, Failed, Settle
+from bench.errors import UserError
+from bench.records.run_folder import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PRELOAD = ("torch", "torchvision.transforms.v2", "PIL.Image", "bench.tips")
 TIMEOUT_SECONDS = 120.0
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+"""Decides over the switches that arms set, so they don't get to see it."""
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 
@@ -78,13 +81,14 @@ class Arm:
         """Send the message and let the arm run; ArmFailed when it is dead.
 
         The message is in the pipe before the arm is thawed, and the arm is frozen only after its
-        reply: frozen in the middle of a turn, a loader's own time-out would strike.
+        reply: frozen in the middle of a turn, a loader's own time-out would strike. Its children
+        are thawed by the arm itself: loader workers when the clock starts, not before.
         """
         try:
             self._connection.send(message)
         except OSError:
             raise ArmFailed(self._death()) from None
-        tree.thaw(self.members)
+        tree.thaw([self.pid])
 
     def hear(
         self,
@@ -214,8 +218,8 @@ class Processes:
     ) -> Arm:
         """Start an arm on ``cores`` with ``threads`` threads; ArmFailed when it doesn't come up.
 
-        ``threads``: None leaves torch's own default.
-        ``fresh`` gives it an interpreter of its own with ``environment`` set from its start.
+        ``threads``: None leaves torch's own default, as it must be in a ``fresh`` one: that has an
+        interpreter of its own, with ``environment`` set from its start.
         """
         ours, theirs = socket.socketpair()
         log = self.scratch / f"{uuid.uuid4().hex}.log"
@@ -259,12 +263,18 @@ class Processes:
         cores: Sequence[int],
         timeout: float = TIMEOUT_SECONDS,
     ) -> Any:
-        """Call ``function`` in a process of its own; ArmFailed when it fails or dies."""
+        """Call ``function`` in a process of its own.
+
+        Raises the UserError that it raises, and ArmFailed when it fails otherwise or dies.
+        """
         arm = self.start(cores=cores, threads=None)
         try:
-            return arm.ask(Call(function=function, arguments=arguments), timeout=timeout)
+            answer = arm.ask(Call(function=function, arguments=arguments), timeout=timeout)
         finally:
             self.end(arm)
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
 
     @property
     def nursery_pid(self) -> int:
@@ -297,7 +307,13 @@ class Processes:
         except OSError:
             # The nursery was killed, by the system when memory ran out perhaps. Living arms go on.
             self._start_nursery()
-            reply = self._ask_nursery({}, [descriptor])
+            try:
+                reply = self._ask_nursery({}, [descriptor])
+            except OSError as error:
+                raise ArmFailed(
+                    f"no process can be started: the one that imports {', '.join(self._preload)} "
+                    "for all ends by itself"
+                ) from error
         pid, nursery = reply["pid"], self._nursery
 
         def wait() -> int | None:
@@ -340,8 +356,9 @@ class Processes:
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
     """This process's environment with ``added``; ``bench`` can be imported from anywhere in it."""
     paths = [added.get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    own = {name: value for name, value in os.environ.items() if name != TF32_OVERRIDE}
     return {
-        **os.environ,
+        **own,
         **added,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
     }

@@ -11,10 +11,10 @@ from typing import Any
 from bench.engine import clock, monitors
 from bench.engine.arm import Build, Ran, Run, WarmedUp, WarmUp
 from bench.engine.monitors import Monitor
-from bench.engine.nvml import Gpu
 from bench.engine.processes import Arm, ArmFailed, Processes
 from bench.records.measurements import Turn
 from bench.tips.tip import Tip, Variant, Workload
+from bench.workloads.nvml import Gpu
 from bench.workloads.work import Context
 
 
@@ -43,6 +43,8 @@ class Pace:
     blocks: int
     turn_seconds: float
     warm_up_seconds: float
+    start_seconds: float = 0.25
+    """About how long an arm takes to start, for the estimate before anything has run."""
 
     def blocks_of(self, workload: Workload) -> int:
         """How many blocks a replicate of ``workload`` has."""
@@ -151,9 +153,9 @@ def _take_turns(
         shuffled = order.sample(variants, len(variants))
         seats, failures = _seats(bench, group, replicate, shuffled, cores)
         seats.sort(key=lambda seat: variants.index(seat.variant))
+        if len(variants) > 2 and any(failure.kind == "memory" for _, failure in failures):
+            raise _TooManyArms
         for variant, failure in failures:
-            if failure.kind == "memory" and len(variants) > 2:
-                raise _TooManyArms from failure
             _record_failure(bench, group, replicate, variant, failure.reason)
             failed.add(variant.name)
         on_gpu = monitor.gpu_processes()
@@ -245,9 +247,13 @@ def _seats(
 ) -> tuple[list[_Seat], list[tuple[Variant, ArmFailed]]]:
     """The arms of ``variants``, built and warmed up, and why others aren't.
 
-    On a GPU an arm mostly waits for seconds until it can work, so there all build at one time.
-    They warm up one after the other: the first step is measured.
+    On a GPU an arm mostly waits for seconds until it can work, so there all build at one time, and
+    do their first step at one time too where its seconds are not what is measured.
     """
+    is_on_gpu = bench.context.device.startswith("cuda")
+    takes_first_steps_together = is_on_gpu and not any(
+        metric.column == "startup_seconds" for metric in group.workload.metrics
+    )
     arms: dict[str, Arm] = {}
     seats: list[_Seat] = []
     failures: list[tuple[Variant, ArmFailed]] = []
@@ -258,18 +264,26 @@ def _seats(
     def begin_to_build(variant: Variant) -> None:
         arms[variant.name].tell(_build(bench, group, replicate, variant))
 
-    def end_to_build(variant: Variant) -> None:
+    def end(variant: Variant) -> None:
         arms[variant.name].hear()
 
     def warm_up(variant: Variant) -> None:
         arm = arms[variant.name]
-        warmed_up = arm.ask(WarmUp(seconds=bench.pace.warm_up_seconds))
+        warmed_up: WarmedUp = arm.ask(WarmUp(seconds=bench.pace.warm_up_seconds))
+        if takes_first_steps_together:
+            warmed_up = dataclasses.replace(warmed_up, startup_seconds=None)
         seats.append(_Seat(variant=variant, arm=arm, warmed_up=warmed_up))
 
-    together = len(variants) if bench.context.device.startswith("cuda") else 1
+    def begin_first_step(variant: Variant) -> None:
+        arms[variant.name].tell(WarmUp(seconds=0.0))
+
+    acts = [start, begin_to_build, end]
+    if takes_first_steps_together:
+        acts += [begin_first_step, end]
+    together = len(variants) if is_on_gpu else 1
     for first in range(0, len(variants), together):
         left = list(variants[first : first + together])
-        for act in (start, begin_to_build, end_to_build, warm_up):
+        for act in (*acts, warm_up):
             for variant in tuple(left):
                 try:
                     act(variant)
@@ -373,7 +387,7 @@ def _pss(bench: Bench, arm: Arm) -> int:
 def _start(bench: Bench, group: Group, variant: Variant, cores: tuple[int, ...]) -> Arm:
     return bench.processes.start(
         cores=cores,
-        threads=1 if group.workload.pinned else bench.context.threads,
+        threads=None if variant.fresh else 1 if group.workload.pinned else bench.context.threads,
         fresh=variant.fresh,
         environment=variant.environment,
     )

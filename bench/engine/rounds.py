@@ -1,7 +1,8 @@
 """Which replicate is measured next: round r measures replicate r of every tip, then comes r + 1.
 
 So the replicates of a tip lie minutes apart, and a run that is stopped early has measured every
-tip with fewer replicates. A budget is the number of rounds that fit.
+tip with fewer replicates. A budget is the number of rounds that fit; where too few would, the
+rounds after the first measure the primary pairs alone.
 """
 
 import dataclasses
@@ -14,8 +15,7 @@ from bench.engine.replicate import Bench, Group, Pace, measure
 from bench.tips.tip import Variant
 
 # Seconds on a slow core, for the estimate that is printed before anything has run.
-_START_SECONDS = 0.25
-_FRESH_START_SECONDS = 0.9
+_MORE_FOR_FRESH_SECONDS = 0.65
 _MEMORY_SECONDS = 0.8
 _BETWEEN_TURNS_SECONDS = 0.01
 
@@ -25,12 +25,14 @@ class Policy:
     """How many replicates a variant gets.
 
     At least ``primary`` where it is half of a tip's primary pair and ``others`` elsewhere; then
-    more, up to ``most``, until its interval is narrow.
+    more, up to ``most``, until its interval is narrow. A budget that is too small for ``fewest``
+    rounds of everything goes on with the primary pairs alone after the first.
     """
 
     primary: int
     others: int
     most: int
+    fewest: int = 1
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -90,13 +92,29 @@ def run_rounds(
     def seconds(group: Group, variants: Sequence[Variant]) -> float:
         return expected_seconds(bench.pace, group, variants, standings[group.key].seconds_an_arm)
 
+    def done(group: Group) -> int:
+        """How many replicates of the group are complete: the baseline takes part in each."""
+        return standings[group.key].done.get(group.variants[0].name, 0)
+
+    def rounds(plans: Sequence[tuple[Group, list[Variant]]]) -> int:
+        return min(done(group) for group, _ in plans)
+
     measured = 0
     while True:
         plans = [(group, variants) for group in groups if (variants := next_variants(group))]
         if not plans:
             return End.COMPLETE
-        number = min(_replicates(standings[group.key], group) for group, _ in plans)
-        current = [plan for plan in plans if _replicates(standings[plan[0].key], plan[0]) == number]
+        if deadline is not None and rounds(plans) > 0:
+            seconds_for_fewest = sum(
+                max(0, policy.fewest - done(group)) * seconds(group, variants)
+                for group, variants in plans
+            )
+            if clock.now() + seconds_for_fewest > deadline:
+                plans = [pair for plan in plans if (pair := _primary_pair(*plan))]
+                if not plans:
+                    return End.BUDGET
+        number = rounds(plans)
+        current = [(group, variants) for group, variants in plans if done(group) == number]
         whole_round = sum(seconds(*plan) for plan in current)
         if deadline is not None and number > 0 and clock.now() + whole_round > deadline:
             return End.BUDGET
@@ -122,6 +140,14 @@ def run_rounds(
             )
             _measure_one(bench, group, variants, standings[group.key])
             measured += 1
+
+
+def _primary_pair(group: Group, variants: Sequence[Variant]) -> tuple[Group, list[Variant]] | None:
+    """What is left of a replicate when only a tip's primary pair counts."""
+    baseline, *others = variants
+    pair = [baseline, *(variant for variant in others if variant.recommended)]
+    is_first = group.workload is group.tip.workloads[0]
+    return (group, pair) if is_first and len(pair) == 2 else None
 
 
 def wanted(
@@ -187,7 +213,8 @@ def expected_seconds(
     turns = pace.blocks_of(group.workload) * (turn + _BETWEEN_TURNS_SECONDS)
     memory = _MEMORY_SECONDS * len(group.workload.memory_scales)
     return sum(
-        (_FRESH_START_SECONDS if variant.fresh else _START_SECONDS)
+        pace.start_seconds
+        + (_MORE_FOR_FRESH_SECONDS if variant.fresh else 0.0)
         + pace.warm_up_seconds
         + turns
         + memory
@@ -211,11 +238,6 @@ def _measure_one(
     for variant in variants:
         if variant.name not in measured.failed:
             standing.done[variant.name] = standing.done.get(variant.name, 0) + 1
-
-
-def _replicates(standing: Standing, group: Group) -> int:
-    """How many replicates of the group are complete: the baseline takes part in each."""
-    return standing.done.get(group.variants[0].name, 0)
 
 
 def _least(group: Group, variant: Variant, policy: Policy) -> int:

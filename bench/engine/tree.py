@@ -61,6 +61,12 @@ def freeze(root: int) -> list[int]:
     raise NotFrozen(f"a process of its tree did not stop within {PATIENCE_SECONDS:.0f} s")
 
 
+def stop(members: Iterable[int]) -> None:
+    """Stop the processes at once, without a look whether they stand yet."""
+    for pid in members:
+        _signal(pid, signal.SIGSTOP)
+
+
 def thaw(members: Iterable[int]) -> None:
     """Continue the processes, the root first."""
     for pid in members:

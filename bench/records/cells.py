@@ -1,12 +1,14 @@
 """What stands in a cell: values to text and back, strictly, and harmless in a spreadsheet."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -57,6 +59,16 @@ def csv_line(cells: Sequence[str]) -> str:
     # Before Python 3.13 the writer quotes a carriage return only where it is a line's end.
     csv.writer(line, lineterminator="\r\n").writerow(cells)
     return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def write_rows(path: Path, record: Any, rows: Iterable[Any]) -> None:
+    """Write values of the dataclass ``record`` as a CSV file, replacing what is there at once."""
+    names = [field.name for field in dataclasses.fields(record)]
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        file.write(csv_line(names))
+        file.writelines(csv_line([to_cell(getattr(row, name)) for name in names]) for row in rows)
+    partial.replace(path)
 
 
 def parser(kind: Any) -> Callable[[str], Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.errors import UserError
-from bench.records.cells import csv_line, to_cell
+from bench.records.cells import write_rows
 from bench.records.measurements import SCHEMA_VERSION
 from bench.records.reading import read_rows, refuse
 
@@ -36,7 +36,8 @@ class Effect:
     ``standard_error`` is that of the log ratio, or of the difference. ``value`` and
     ``baseline_value`` are in ``unit``; ``value_standard_error`` is that of the logarithm of the
     value, or of the value itself where the effect is a difference, over replicates.
-    ``images_checksum`` tells whether two runs worked on the same images. What is not known is
+    ``images_checksum`` tells whether two runs worked on the same images, ``device`` what torch
+    computed on (cpu, cuda, cuda:1). What is not known is
     None here and empty in the file.
     """
 
@@ -84,6 +85,7 @@ class Effect:
     value_standard_error: float | None = None
     images_checksum: str | None = None
     higher_is_better: bool | None = None
+    device: str | None = None
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Effect))
@@ -92,11 +94,13 @@ RUN_COLUMNS = (
     "run_id", "machine_id", "machine_name", "cpu_model", "usable_cores", "gpu_model",
     "driver_version", "cuda_version", "torch_version", "torchvision_version", "python_version",
     "profile", "model", "batch_size", "image_size", "threads", "start_method", "images_checksum",
+    "device",
 )  # fmt: skip
 """What all rows of a run have in common."""
 
 _LATER = (
     "margin", "is_exploratory", "value_standard_error", "images_checksum", "higher_is_better",
+    "device",
 )  # fmt: skip
 """Columns that files of earlier versions lack."""
 
@@ -110,16 +114,6 @@ _facts = attrgetter(*RUN_COLUMNS)
 def write_effects(path: Path, effects: Iterable[Effect]) -> None:
     """Write the rows to ``path``, replacing what is there in one step."""
     write_rows(path, Effect, effects)
-
-
-def write_rows(path: Path, record: Any, rows: Iterable[Any]) -> None:
-    """Write values of the dataclass ``record`` as a CSV file, replacing what is there at once."""
-    names = [field.name for field in dataclasses.fields(record)]
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8", newline="") as file:
-        file.write(csv_line(names))
-        file.writelines(csv_line([to_cell(getattr(row, name)) for name in names]) for row in rows)
-    partial.replace(path)
 
 
 def read_effects(path: Path) -> list[Effect]:

@@ -30,7 +30,9 @@ class Turn:
     ``block`` is not a timed turn: it holds a memory reading, a check's ``verdict``, or the reason
     why nothing was measured. ``seconds`` is the clock's time for ``samples`` samples. ``ended_at``
     is when the turn ended, in UTC as ISO 8601 with milliseconds; runs of older versions have no
-    such column. Fields from ``payload_bytes`` on are a tip's own readings.
+    such column. The GPU's columns are what NVML told right after the turn; utilisation and power
+    are the driver's averages over up to a second, so of several short turns together. Fields from
+    ``payload_bytes`` on are a tip's own readings.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -7,7 +7,7 @@ folder without the catalogue, without torch, and years later.
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ class Metric:
     """How turns become one number a replicate.
 
     ``rate``: the sum of ``column`` over the seconds of the replicate's turns; ``once``: the value
-    that the replicate read once (start-up, memory); ``mean`` and ``median``: over its turns.
+    that the replicate read once (start-up, memory); ``mean``: over its turns.
     ``margin`` overrides the run's margin (a fraction for ratios, in ``unit`` for differences).
     ``is_outlay``: seconds that are spent once, before the first epoch, and are to pay off.
     """
@@ -41,7 +41,7 @@ class Metric:
     name: str
     unit: str
     column: str
-    aggregate: Literal["rate", "once", "mean", "median"]
+    aggregate: Literal["rate", "once", "mean"]
     higher_is_better: bool = True
     kind: EffectKind = "ratio"
     margin: float | None = None
@@ -145,13 +145,6 @@ class Plan:
     def blocks_of(self, workload: PlannedWorkload) -> int:
         """How many blocks a replicate of ``workload`` has."""
         return self.blocks if workload.blocks is None else workload.blocks
-
-    def pairs(self) -> Iterator[tuple[PlannedTip, PlannedWorkload, PlannedVariant]]:
-        """Every planned (tip, workload, variant), in the catalogue's order."""
-        for tip in self.tips:
-            for workload in tip.workloads:
-                for variant in tip.variants:
-                    yield tip, workload, variant
 
 
 def write_plan(path: Path, plan: Plan) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from bench.errors import UserError
 from bench.records.plan import Plan, read_plan
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
+RESULTS = ROOT / "results"
 """Where runs go and where published ones lie."""
 
 
@@ -35,8 +37,7 @@ class RunFolder:
 
         Raises UserError when ``path`` holds files already or cannot be made.
         """
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-        folder = path or _unused(results / "local" / machine_name / now)
+        folder = path or unused_folder(results / "local" / machine_name)
         cls.refuse_used(folder)
         return cls(made(folder, "run folder", OTHER_OUT))
 
@@ -93,10 +94,11 @@ def made(folder: Path, what: str, fix: str) -> Path:
     return folder
 
 
-def _unused(path: Path) -> Path:
-    """``path``, or ``path-2`` and so on: two runs may start within one second."""
-    candidate, number = path, 1
+def unused_folder(parent: Path, prefix: str = "") -> Path:
+    """A path in ``parent`` that ends with the UTC time, and with -2 where that is there already."""
+    name = f"{prefix}{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}"
+    candidate, number = parent / name, 1
     while candidate.exists():
         number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
+        candidate = parent / f"{name}-{number}"
     return candidate

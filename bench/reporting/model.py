@@ -124,6 +124,8 @@ class Report:
     warnings: tuple[RunWarning, ...]
     tips: tuple[TipReport, ...]
     flags: tuple[tuple[str, str, int], ...]
+    unwatched: tuple[str, ...]
+    """What could have disturbed a turn and was not seen in any."""
     turns: int
     course: Course
     command: str
@@ -143,7 +145,8 @@ class Report:
             if self.flags
             else f"None of the {self.turns:,} turns was flagged."
         )
-        return (*_temperature_sentence(self.course), flagged)
+        unwatched = (f"Not known here, so never flagged: {what}." for what in self.unwatched)
+        return (*_temperature_sentence(self.course), flagged, *unwatched)
 
 
 def build(
@@ -160,10 +163,18 @@ def build(
         warnings=tuple(warnings(measurements, plan, effects)),
         tips=tuple(_tip_report(tip, measurements, effects, spread) for tip in plan.tips),
         flags=tuple(flagged_turns(measurements).itertuples(index=False, name=None)),
+        unwatched=tuple(_unwatched(plan, measurements)),
         turns=int(measurements["block"].notna().sum()),
         course=course(measurements),
         command=command(plan),
     )
+
+
+def _unwatched(plan: Plan, measurements: pd.DataFrame) -> Iterator[str]:
+    if measurements["foreign_cpu_percent"].isna().all():
+        yield "what other processes did (this system has no /proc)"
+    if plan.device != "cpu" and (measurements["gpu_throttle_reasons"] == "").all():
+        yield "whether the GPU was throttled (NVML told nothing; pip install nvidia-ml-py)"
 
 
 def _temperature_sentence(course: Course) -> Iterator[str]:
@@ -215,10 +226,15 @@ def _machine(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield label, ", ".join(f"{name} {its}" for name, its in value.items())
 
 
+_TIMED = ("samples", "latency_p50_seconds")
+"""Columns of metrics that the spread of single turns is a spread of."""
+
+
 def _tip_report(
     tip: PlannedTip, measurements: pd.DataFrame, effects: Sequence[Effect], spread: pd.DataFrame
 ) -> TipReport:
-    own = spread[spread["tip"] == tip.id]
+    timed = [its.name for its in tip.workloads if its.metrics[0].column in _TIMED]
+    own = spread[(spread["tip"] == tip.id) & spread["workload"].isin(timed)]
     return TipReport(
         tip=tip,
         rows=tuple(row for row in effects if row.tip == tip.id),
@@ -234,19 +250,25 @@ def _tip_report(
 
 
 def _seen(tip: PlannedTip, measurements: pd.DataFrame) -> Iterator[Seen]:
-    """The last evidence that each variant gave on each workload."""
-    own = measurements[
-        (measurements["tip"] == tip.id) & (measurements["evidence"].fillna("") != "")
-    ]
-    last = own.drop_duplicates(["workload", "variant"], keep="last")
-    cells = last.set_index(["workload", "variant"])["evidence"].to_dict()
+    """The evidence that each variant gave on each workload: all of one replicate, if any is whole.
+
+    What is drawn anew in each replicate, such as digits, differs between them.
+    """
+    own = measurements[(measurements["tip"] == tip.id) & (measurements["evidence"] != "")]
     for workload in [workload.name for workload in tip.workloads] or [CHECK]:
+        its = own[own["workload"] == workload]
+        gave = its.groupby("replicate")["variant"].nunique()
+        whole = gave[gave == its["variant"].nunique()].index
+        if len(whole):
+            its = its[its["replicate"] == whole.max()]
+        last = its.drop_duplicates("variant", keep="last")
+        cells = dict(zip(last["variant"], last["evidence"], strict=True))
         for variant in tip.variants:
-            if (workload, variant.name) in cells:
+            if variant.name in cells:
                 yield Seen(
                     workload=workload,
                     variant=variant.name,
-                    evidence=json.loads(cells[workload, variant.name]),
+                    evidence=json.loads(cells[variant.name]),
                 )
 
 

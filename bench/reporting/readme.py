@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.errors import UserError
 from bench.reporting.markdown import code, table, text
 from bench.reporting.model import Report
+from bench.reporting.sentences import GAINS
 from bench.reporting.units import interval_text, number, quantity
 
 BEGIN = "<!-- results of {folder}: written by `python -m bench publish`, not by hand -->"
@@ -108,11 +109,14 @@ def _rows(report: Report) -> Iterator[tuple[str, ...]]:
             yield code(tip.tip.id), "a check", "", "", "", text(tip.answers)
             continue
         row = tip.headline
+        verdict: str = row.verdict or ""
+        if tip.tip.is_price and row.verdict in GAINS:
+            verdict = "no cost seen"
         yield (
             code(row.tip),
             code(tip.tip.baseline.name),
             code(row.variant),
             text(quantity(row.value, row.unit)) if row.value is not None else "",
             text(interval_text(row, is_price=tip.tip.is_price)),
-            text(row.verdict or ""),
+            text(verdict),
         )

@@ -8,7 +8,7 @@ from bench.analysis.verdicts import FEWEST_REPLICATES
 from bench.records.effects import Effect, Verdict
 from bench.records.plan import Plan
 from bench.reporting.model import Report, TipReport
-from bench.reporting.units import interval_text, margin_text, percent, quantity
+from bench.reporting.units import interval_text, listed, margin_text, percent, quantity
 
 GAINS: tuple[Verdict, ...] = ("helps", "gain, size unclear")
 LOSSES: tuple[Verdict, ...] = ("hurts", "loss, size unclear")
@@ -55,7 +55,8 @@ def conclusion(tip: TipReport, report: Report) -> Conclusion:
     others = sum(row.is_primary and row.effect is not None for row in tip.rows) - 1
     which = "the other variant" if others == 1 else f"the best of {others} other variants"
     told = interval_text(best, is_price=tip.tip.is_price)
-    beside = f"“{best.variant}”, {which}, read {told}, which decides nothing."
+    weight = ", which decides nothing" if best.is_exploratory else ""
+    beside = f"“{best.variant}”, {which}, read {told}{weight}."
     return dataclasses.replace(found, why=f"{found.why} {beside}")
 
 
@@ -66,7 +67,7 @@ def _of_check(tip: TipReport) -> Conclusion:
     for row in tip.rows:
         if row.verdict == tip.verdict:
             told.setdefault(row.reason or "no reason was given", []).append(row.variant)
-    why = "; ".join(f"{_listing(names)}: {reason}" for reason, names in told.items())
+    why = "; ".join(f"{listed(names)}: {reason}" for reason, names in told.items())
     return Conclusion(short=_ASKED[tip.verdict], why=f"{_sentence(why)} In all: {tip.answers}.")
 
 
@@ -98,7 +99,7 @@ def _of_comparison(tip: TipReport, plan: Plan) -> Conclusion:
         return Conclusion(short=short, why=f"{measured}, which proves nothing.")
     if tip.tip.section == "A/A":
         is_quiet = row.verdict == "no difference"
-        lesson = "as it should" if is_quiet else _WITHIN
+        lesson = "as it should" if is_quiet else _within([row])
         short = "Nothing to follow: this is the same thing twice"
         return Conclusion(short=short, why=f"It read {effect}, {lesson}.")
     if row.verdict == "inconclusive":
@@ -108,13 +109,20 @@ def _of_comparison(tip: TipReport, plan: Plan) -> Conclusion:
     is_price = tip.tip.is_price and row.effect_kind == "ratio"
     if tip.tip.is_followed and row.verdict in GAINS:
         return Conclusion(short="It is followed here without your doing", why=f"{measured}.")
-    short = _follow(row.verdict, row, is_price=is_price)
-    return Conclusion(
-        short=short, why=f"{measured}. {_SURE[row.verdict].format(margin=margin_text(row))}"
-    )
+    why = f"{measured}. {_SURE[row.verdict].format(margin=margin_text(row))}"
+    if is_price and row.verdict in GAINS:
+        why = f"{why} A price hardly is a gain: this shows how far the run's noise reaches."
+    return Conclusion(short=_follow(row.verdict, row, is_price=is_price), why=why)
 
 
-_WITHIN = "so an effect within that range means little here"
+def _within(rows: Sequence[Effect]) -> str:
+    """What A/A pairs teach: which effects are too small to see. It doesn't matter who is first."""
+    ends = [end for row in rows for end in (row.ci_low, row.ci_high) if end]
+    reach = max((max(end, 1 / end) for end in ends), default=None)
+    if reach is None:
+        return "which says little"
+    return f"so an effect between {1 / reach:.2f}× and {reach:.2f}× means little here"
+
 
 _SURE: dict[Verdict, str] = {
     "helps": "The whole 95 % interval lies beyond the margin ({margin}).",
@@ -132,8 +140,8 @@ _SURE: dict[Verdict, str] = {
 def _follow(verdict: Verdict, row: Effect, *, is_price: bool) -> str:
     if is_price:
         return {
-            "helps": "It costs nothing here",
-            "gain, size unclear": "It costs nothing here",
+            "helps": "No cost was seen here",
+            "gain, size unclear": "No cost was seen here",
             "no difference": "It costs nothing here that matters",
             "loss, size unclear": "It costs something here, perhaps too little to matter",
             "hurts": f"It {_brief(row, is_price=True)} of the speed here",
@@ -189,11 +197,11 @@ def _what_helped(rows: Sequence[Effect], prices: Collection[str]) -> str:
     parts = []
     if sure:
         first, *others = (f"{row.tip} at {_brief(row)}" for row in sure[:MOST_NAMED])
-        then = f", then {_listing(others)}" if others else ""
+        then = f", then {listed(others)}" if others else ""
         more = f", and {len(sure) - MOST_NAMED} more helped" if len(sure) > MOST_NAMED else ""
         parts.append(f"What helped most is {first}{then}{more}")
     if unclear:
-        parts.append(f"{_named(unclear)} helped, perhaps too little to matter")
+        parts.append(f"{listed(unclear, MOST_NAMED)} helped, perhaps too little to matter")
     return f"{'; '.join(parts)}." if parts else "No tip was seen to help here."
 
 
@@ -209,18 +217,25 @@ def _what_did_not(
     if kept:
         already = [f"{row.tip} ({_brief(row)})" for row in kept]
         verb = "is" if len(kept) == 1 else "are"
-        parts.append(f"{_named(already)} {verb} followed here without your doing")
+        parts.append(f"{listed(already, MOST_NAMED)} {verb} followed here without your doing")
     if hurt := _by_size([row for row in tips if row.verdict in LOSSES], largest_first=False):
-        worse = _named([f"{row.tip} ({_brief(row)})" for row in hurt])
+        worse = listed([f"{row.tip} ({_brief(row)})" for row in hurt], MOST_NAMED)
         parts.append(f"{worse} made things worse")
     costly = [row for row in priced if row.verdict in LOSSES]
     parts += [f"{row.tip} {_brief(row, is_price=True)} of the speed" for row in costly]
     if same := [row.tip for row in tips if row.verdict == "no difference"]:
-        parts.append(f"{_named(same)} made no difference")
-    if free := [row.tip for row in priced if row.verdict in (*GAINS, "no difference")]:
-        parts.append(f"{_named(free)} cost{'s' if len(free) == 1 else ''} nothing that matters")
-    if unclear := sum(row.verdict == "inconclusive" for row in rows):
-        parts.append(f"{unclear} stayed inconclusive")
+        parts.append(f"{listed(same, MOST_NAMED)} made no difference")
+    if free := [row.tip for row in priced if row.verdict == "no difference"]:
+        parts.append(
+            f"{listed(free, MOST_NAMED)} cost{'s' if len(free) == 1 else ''} nothing that matters"
+        )
+    unlikely = [row for row in priced if row.verdict in GAINS]
+    parts += [f"{row.tip} {_brief(row, is_price=True)}, which must be noise" for row in unlikely]
+    unclear = [row for row in rows if row.verdict == "inconclusive"]
+    if noisy := sum(row.effect is not None for row in unclear):
+        parts.append(f"{noisy} stayed inconclusive")
+    if silent := [row.tip for row in unclear if row.effect is None]:
+        parts.append(f"{listed(silent, MOST_NAMED)} gave no number")
     parts += _without_number(rows, checks)
     return f"Of the rest, {'; '.join(parts)}." if parts else "No other tip was measured."
 
@@ -240,7 +255,7 @@ def _without_number(rows: Sequence[Effect], checks: Sequence[Verdict | None]) ->
     if absent := verdicts.count("not measurable here"):
         yield f"{absent} cannot be measured on this machine"
     if failed := [row.tip for row in rows if row.verdict == "failed"]:
-        yield f"{_named(failed)} failed"
+        yield f"{listed(failed, MOST_NAMED)} failed"
 
 
 def _how_sure(effects: Sequence[Effect], report: Report) -> str:
@@ -253,12 +268,13 @@ def _how_sure(effects: Sequence[Effect], report: Report) -> str:
     aa = [row for row in aa_rows(effects) if row.effect is not None]
     twice = ""
     if aa:
-        told = _listing([interval_text(row, is_price=False) for row in aa])
+        told = listed([interval_text(row, is_price=False) for row in aa])
         is_quiet = all(row.verdict == "no difference" for row in aa)
-        lesson = "as it should" if is_quiet else _WITHIN
+        lesson = "as it should" if is_quiet else _within(aa)
         twice = f"; the same thing measured twice read {told}, {lesson}"
     disturbed = ""
-    if any(warning.kind is WarningKind.FLAGGED_TURNS for warning in report.warnings):
+    disturbing = (WarningKind.FLAGGED_TURNS, WarningKind.DISTURBED_ARMS)
+    if any(warning.kind in disturbing for warning in report.warnings):
         disturbed = ", but this run was disturbed (see the warning), so trust it less"
     return (
         f"How sure: each 95 % interval, over {number} replicates and beside a margin of "
@@ -276,17 +292,6 @@ def _by_size(rows: Sequence[Effect], *, largest_first: bool) -> list[Effect]:
 def _brief(row: Effect, *, is_price: bool = False) -> str:
     """The effect without its interval: ``1.52×``, ``+1.2 points``, ``costs 4 %``."""
     return interval_text(row, is_price=is_price, with_interval=False)
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first of ``names``, and how many more there are."""
-    if len(names) <= MOST_NAMED:
-        return _listing(names)
-    return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
-
-
-def _listing(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _sentence(text: str) -> str:

@@ -1,8 +1,8 @@
-"""How numbers are written, everywhere: three significant digits, units, intervals, prices."""
+"""How numbers and lists are written, everywhere: three significant digits, units, intervals."""
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench.records.effects import Effect, EffectKind
 
@@ -42,17 +42,19 @@ def scale(value: float, unit: str) -> tuple[float, str]:
 def effect_text(row: Effect, *, with_unit: bool = True, with_interval: bool = True) -> str:
     """``1.52× [1.48, 1.56]`` for a ratio, ``+1.2 points [0.4, 2.0]`` for a difference.
 
-    Without an interval (one replicate) only the effect; empty without an effect. ``with_unit``
-    false leaves a difference's unit out, where the value beside it has it. ``with_interval`` false
-    leaves the interval out, and decimals that only it calls for.
+    Where less is better a difference is worded, ``1.2 MiB less [1.0, 1.4]``. Without an interval
+    (one replicate) only the effect; empty without an effect. ``with_unit`` false leaves a
+    difference's unit out, where the value beside it has it and neither is scaled. ``with_interval``
+    false leaves the interval out, and decimals that only it calls for.
     """
     return estimate_text(
         row.effect,
         row.ci_low,
         row.ci_high,
         kind=row.effect_kind,
-        unit=row.unit if with_unit else "",
+        unit=row.unit if with_unit or row.unit in _SCALES else "",
         with_interval=with_interval,
+        is_worded=row.effect_kind == "difference" and row.higher_is_better is False,
     )
 
 
@@ -64,15 +66,23 @@ def estimate_text(
     kind: EffectKind,
     unit: str = "",
     with_interval: bool = True,
+    is_worded: bool = False,
 ) -> str:
     """A ratio or a difference with its interval, as :func:`effect_text` writes an effect."""
     if estimate is None:
         return ""
     is_ratio = kind == "ratio"
+    if not is_ratio:
+        sign = -1 if is_worded and estimate < 0 else 1
+        factor, unit = scale(estimate, unit)
+        low, high = [None if end is None else sign * end / factor for end in (low, high)][::sign]
+        estimate = sign * estimate / factor
+        if is_worded:
+            unit = f"{unit} {'more' if sign < 0 else 'less'}".strip()
     places = _places(low, high) if with_interval else min(_places(low, high), 2)
-    sign = "+" if estimate > 0 and not is_ratio else ""
+    plus = "+" if estimate > 0 and not is_ratio and not is_worded else ""
     write = functools.partial(_ratio if is_ratio else _fixed, places=places)
-    told = f"{sign}{write(estimate)}{'×' if is_ratio else ''}"
+    told = f"{plus}{write(estimate)}{'×' if is_ratio else ''}"
     ends = (low, high) if with_interval else (None, None)
     return _with_interval(told, *ends, write, "" if is_ratio else unit)
 
@@ -117,6 +127,13 @@ def margin_text(row: Effect) -> str:
     if row.effect_kind == "ratio":
         return f"±{percent(row.margin)}"
     return f"±{row.margin:g} {row.unit}"
+
+
+def listed(names: Sequence[str], most: int = 99) -> str:
+    """``a``, ``a and b``, ``a, b and c``; after ``most`` names the number of the others."""
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _places(low: float | None, high: float | None) -> int:

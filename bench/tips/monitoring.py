@@ -87,7 +87,6 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
     uuid = None
     if context.device != "cpu":
         uuid = str(torch.cuda.get_device_properties(context.device).uuid)
-        uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
     look = watching.smi() if settings["look"] == "smi" else watching.counters(uuid)
     watcher = watching.Watcher(look, settings["period_seconds"])
 
@@ -97,11 +96,11 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
 
     def readings() -> Mapping[str, float | int]:
         watcher.stop()
+        if not watcher.last:
+            raise TreatmentNotApplied(f"{watcher.looks} looks in the turn saw nothing")
         return work.readings()
 
     def evidence() -> dict[str, Any]:
-        if not watcher.last:
-            raise TreatmentNotApplied(f"{watcher.looks} looks in the turn saw nothing")
         return {"looks": watcher.looks, "seen": sorted(watcher.last), **work.evidence()}
 
     def close() -> None:

@@ -1,9 +1,10 @@
 """Pinned batches reach the GPU in one copy, while the program goes on.
 
-The GPU can copy straight out of page-locked (pinned) memory, and go on computing while it does.
-From ordinary memory the driver copies twice, and the program waits. `pin_memory=True` lets a thread
-of the loader move each batch into pinned memory; only `non_blocking=True` then lets the program run
-on.
+The GPU can copy straight out of page-locked (pinned) memory. From ordinary memory the driver
+copies twice, and the program waits. `pin_memory=True` lets a thread of the loader move each batch
+into pinned memory; only `non_blocking=True` then lets the program run on and queue the next steps.
+The GPU itself copies and computes in turn, as they were queued: that both go on at once takes a
+second stream.
 
 **Matters when** batches are large and the copy takes a visible share of the step.
 

@@ -25,9 +25,9 @@ from typing import Any
 
 from bench.tips.tip import HOST_MEMORY, THROUGHPUT, Tip, Variant, Workload
 from bench.workloads.work import Context, Work
-from bench.workloads.workers import usual_workers
+from bench.workloads.workers import PREFETCH_FACTORS, usual_workers
 
-DEFAULT, RECOMMENDED = 2, 4
+RECOMMENDED = 4
 COSTLY_EVERY = 4
 COSTLY_DECODES = 5
 
@@ -46,7 +46,7 @@ def tip(context: Context) -> Tip:
                 settings={"prefetch_factor": factor},
                 recommended=factor == RECOMMENDED,
             )
-            for factor in (DEFAULT, RECOMMENDED, 1, 8)
+            for factor in PREFETCH_FACTORS
         ),
         workloads=(
             Workload(

@@ -19,7 +19,7 @@ python -m bench run --tips storage --storage /mnt/network --storage /mnt/nvme
 
 The last line measures it: each place is given with `--storage`, the one you use now first.
 
-**How it is measured** Each place gets files of its own (in a folder `pytorch-tips-bench` there,
+**How it is measured** Each place gets files of its own (in a folder `torch-tips-bench` there,
 which stays until you delete it). They are dropped from the page cache before each turn, without
 root; the bytes that the kernel fetched from the device prove that reads were cold. Directory
 entries stay cached. A disk's own cache, a hypervisor's or a server's can't be emptied. Without

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.workloads.nvml import with_prefix
 from bench.workloads.work import CheckResult, Context, Stopwatch
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -226,8 +227,7 @@ def main(only: int | None, show: Callable[[str], object]) -> None:
     uuids = []
     for index in chosen:
         torch.ones(1 << 20, device=f"cuda:{index}")
-        uuid = str(torch.cuda.get_device_properties(index).uuid)
-        uuids.append(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        uuids.append(with_prefix(str(torch.cuda.get_device_properties(index).uuid)))
     show(json.dumps(uuids) + "\n")
 
 

@@ -292,5 +292,6 @@ def loading_work(batches: Batches, evidence: Callable[[], dict[str, Any]]) -> Wo
         step=step,
         evidence=evidence,
         period=max(1, batches.loader.num_workers),
+        stops_workers=True,
         close=batches.close,
     )

@@ -41,6 +41,12 @@ def with_absolute_path(name: str) -> str:
     return f"{Path(module).absolute()}:{function}" if module.endswith(".py") else name
 
 
+def folder_of_model(model: str | None) -> list[Path]:
+    """The folder of a model that is given as path/to/file.py:function."""
+    path = Path((model or "").rpartition(":")[0])
+    return [path.parent] if path.suffix == ".py" and path.parent.name else []
+
+
 def build_model(name: str) -> "nn.Module":
     """The model with random weights, for (batch, 3, size, size) images and (batch, classes) logits.
 
@@ -63,16 +69,12 @@ def build_model(name: str) -> "nn.Module":
     return model
 
 
-def problem_with(name: str) -> UserError | None:
-    """Why there is no such model, or None; called in a process of its own, since it imports it."""
-    try:
-        if ":" in name:
-            _function(name)
-        elif name != SMALL_CNN:
-            _check_torchvision(name)
-    except UserError as error:
-        return error
-    return None
+def check_model(name: str) -> None:
+    """Raise UserError where there is no such model; it imports what it looks for."""
+    if ":" in name:
+        _function(name)
+    elif name != SMALL_CNN:
+        _check_torchvision(name)
 
 
 def _check_torchvision(name: str) -> None:

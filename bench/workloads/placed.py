@@ -11,7 +11,7 @@ from bench.workloads.work import Context, Images
 DISTINCT_IMAGES = 256
 MOST_FILES = 4096
 MOST_BYTES = 192 << 20
-FOLDER = "pytorch-tips-bench"
+FOLDER = "torch-tips-bench"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from bench.workloads import disks
 from bench.workloads.work import CheckResult, Context
-from bench.workloads.workers import MOST_WORKERS
+from bench.workloads.workers import MOST_WORKERS, PREFETCH_FACTORS, usual_workers
 
 SYS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")
@@ -24,8 +24,6 @@ NVIDIA_MARKS = (
     Path("/usr/lib/wsl/lib/libcuda.so.1"),
 )
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
-PREFETCHED = 2
-"""Batches that a worker prepares ahead, by torch's default."""
 
 Version = tuple[int, int]
 
@@ -263,14 +261,20 @@ def judge_governor(*, governors: Sequence[str], preferences: Sequence[str]) -> C
     return _pass(f"{told}: the clock follows the load; steadier is: {remedy}", evidence)
 
 
-def judge_power(*, on_battery: bool | None) -> CheckResult:
-    """Whether the machine runs on mains; ``on_battery`` is None without a battery."""
-    evidence = {"on_battery": on_battery}
+def judge_power(*, has_battery: bool, on_battery: bool | None) -> CheckResult:
+    """Whether the machine runs on mains; ``on_battery`` is None where it doesn't tell."""
+    evidence = {"has_battery": has_battery, "on_battery": on_battery}
+    if has_battery and on_battery is None:
+        return _warn(
+            "a battery that doesn't tell whether it is charged or used",
+            "See that the machine is plugged in.",
+            evidence,
+        )
     if on_battery:
         return _warn(
             "on battery: CPU and GPU are held back", "Plug the machine in, and wait.", evidence
         )
-    return _pass("mains, no battery" if on_battery is None else "mains", evidence)
+    return _pass("mains" if has_battery else "mains, no battery", evidence)
 
 
 def judge_disk(*, kind: str) -> CheckResult:
@@ -333,12 +337,18 @@ def data_folder(context: Context) -> Path:
 
 
 def loader_needs(context: Context) -> tuple[int, int]:
-    """What the largest loader of the catalogue takes: bytes of /dev/shm, open files."""
-    workers = min(MOST_WORKERS, 2 * context.cores)
-    batches = workers * PREFETCHED + 1
+    """What loaders of the catalogue take: bytes of /dev/shm, and open files of the largest.
+
+    The loaders of a tip's variants are there at one time.
+    """
+    usual, largest = usual_workers(context), min(MOST_WORKERS, 2 * context.cores)
+    numbers = {usual, 1, 2, min(MOST_WORKERS, context.cores), largest}
+    prefetched = PREFETCH_FACTORS[0]
+    shared = max(prefetched * sum(numbers), usual * sum(PREFETCH_FACTORS))
     batch_bytes = context.batch_size * 3 * context.image_size**2 * 4
+    batches = prefetched * largest + 1
     # A batch is two tensors; a worker has three pipes and queues; the program itself some files.
-    return batches * batch_bytes, 2 * batches + 6 * workers + 64
+    return shared * batch_bytes, 2 * batches + 6 * largest + 64
 
 
 def isolation(context: Context) -> CheckResult:
@@ -463,7 +473,10 @@ def power(context: Context) -> CheckResult:
     import psutil
 
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    return judge_power(on_battery=None if battery is None else battery.power_plugged is False)
+    plugged = None if battery is None else battery.power_plugged
+    return judge_power(
+        has_battery=battery is not None, on_battery=None if plugged is None else not plugged
+    )
 
 
 def disk(context: Context) -> CheckResult:

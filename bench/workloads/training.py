@@ -120,13 +120,26 @@ class TrainingStep:
         """What GradScaler multiplies the loss by, 1 without one. Waits for the device."""
         return 1.0 if self._scaler is None else float(self._scaler.get_scale())
 
+    def lower_scale(self, by: float) -> None:
+        """Divide GradScaler's scale: gradients may grow so much before a step is skipped."""
+        if self._scaler is not None:
+            self._scaler.update(self.scale / by)
+
     def evidence(self) -> dict[str, Any]:
         """What the step ran on and in which precision.
 
-        TreatmentNotApplied where the first layer put out another type than autocast should give.
+        TreatmentNotApplied where the first layer put out another type than autocast should give,
+        and where the TF32 switches are no longer as they were set.
         """
         self._hook.remove()
         parameters = list(self.model.parameters())
+        tf32 = {
+            "tf32_convolutions": torch.backends.cudnn.allow_tf32,
+            "tf32_matmuls": torch.backends.cuda.matmul.allow_tf32,
+        }
+        wanted = {name: getattr(self.precision, name) for name in tf32}
+        if self.device != "cpu" and tf32 != wanted:
+            raise TreatmentNotApplied(f"{wanted} was asked for; the switches are {tf32}")
         inside = self._seen.inside
         if inside and inside["activation_dtype"] != f"torch.{self.precision.compute}":
             raise TreatmentNotApplied(
@@ -139,8 +152,7 @@ class TrainingStep:
             "parameters": sum(parameter.numel() for parameter in parameters),
             "output_dtype": self._output_dtype,
             "optimizer_steps_taken": self.steps_taken,
-            "tf32_convolutions": torch.backends.cudnn.allow_tf32,
-            "tf32_matmuls": torch.backends.cuda.matmul.allow_tf32,
+            **tf32,
             **inside,
             **scaler,
         }
@@ -219,6 +231,8 @@ def loaded_training_work(
 ) -> Work:
     """Drawing a batch, copying it to the device and training on it; one step is one batch."""
     train = training_step(context)
+    workers = batches.loader.num_workers
+    ahead = workers * (batches.loader.prefetch_factor or 0)
 
     def step() -> int:
         batch = batches.next()
@@ -231,7 +245,11 @@ def loaded_training_work(
         step=step,
         evidence=lambda: evidence() | train.evidence(),
         device=context.device,
-        period=max(1, batches.loader.num_workers),
+        period=max(1, workers),
+        # A GPU leaves the workers their cores, so the first batches of all of them are there when
+        # timing could begin, and would be had for free.
+        warm_up_steps=0 if context.device == "cpu" else 2 * ahead,
+        stops_workers=True,
         prepare=train.prepare,
         readings=train.readings,
         close=batches.close,

@@ -1,9 +1,12 @@
 """Watching a machine while it trains: what each look reads, and the thread that looks."""
 
 import csv
+import dataclasses
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+
+from bench.workloads.nvml import Gpu
 
 Look = Callable[[], Mapping[str, float]]
 """One look at the machine: what was read, by name."""
@@ -12,10 +15,11 @@ SMI_FIELDS = ("utilization.gpu", "memory.used", "temperature.gpu", "power.draw")
 
 
 class Watcher:
-    """Looks every ``period_seconds`` while a turn goes on, the first time after half of that.
+    """Looks every ``period_seconds`` while a turn goes on, the first time after a quarter of that.
 
-    A turn of n periods then holds n looks. Between turns nothing waits: a timer would run on while
-    the process is stopped, and the next turn would pay for a look that is overdue.
+    A turn of n periods then holds n looks, also when it ends somewhat early. Between turns nothing
+    waits: a timer would run on while the process is stopped, and the next turn would pay for a look
+    that is overdue.
     """
 
     def __init__(self, look: Look, period_seconds: float) -> None:
@@ -25,6 +29,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self.looks = 0
         self.last: Mapping[str, float] = {}
+        self._error: Exception | None = None
 
     def start(self) -> None:
         """Begin to look, and to count the looks."""
@@ -35,17 +40,24 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End looking; returns when the last look has ended."""
+        """End looking; returns when the last look has ended, and raises what a look raised."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _watch(self, stopped: threading.Event) -> None:
-        delay = self._period / 2
+        delay = self._period / 4
         while not stopped.wait(delay):
             delay = self._period
-            self.last = self._look()
+            try:
+                self.last = self._look()
+            except Exception as error:
+                self._error = error
+                return
             self.looks += 1
 
 
@@ -53,7 +65,7 @@ def counters(gpu_uuid: str | None) -> Look:
     """Reads what psutil knows of CPU, memory and disks, and NVML of the GPU with this UUID."""
     import psutil
 
-    look_at_gpu = None if gpu_uuid is None else _nvml(gpu_uuid)
+    gpu = Gpu.find(gpu_uuid)
 
     def look() -> Mapping[str, float]:
         seen = {
@@ -63,7 +75,10 @@ def counters(gpu_uuid: str | None) -> Look:
         # None in a container that shows no disks.
         if (disks := psutil.disk_io_counters()) is not None:
             seen |= {"disk_read_bytes": disks.read_bytes, "disk_write_bytes": disks.write_bytes}
-        return seen if look_at_gpu is None else {**seen, **look_at_gpu()}
+        if gpu is not None:
+            reading = dataclasses.asdict(gpu.read())
+            seen |= {name: its for name, its in reading.items() if isinstance(its, float | int)}
+        return seen
 
     return look
 
@@ -89,35 +104,3 @@ def parse_smi(answer: str) -> dict[str, float]:
         except ValueError:
             continue
     return seen
-
-
-def _nvml(uuid: str) -> Look | None:
-    """Reads the GPU's counters; None where NVML or the GPU can't be reached (WSL, Jetson)."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    except pynvml.NVMLError:
-        return None
-    reads: Mapping[str, Callable[[], float]] = {
-        "gpu_utilization_percent": lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "gpu_memory_bytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
-        "gpu_temperature_celsius": lambda: pynvml.nvmlDeviceGetTemperature(
-            handle, pynvml.NVML_TEMPERATURE_GPU
-        ),
-        "gpu_power_watts": lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-    }
-
-    def look() -> Mapping[str, float]:
-        seen = {}
-        for name, read in reads.items():
-            try:
-                seen[name] = float(read())
-            except pynvml.NVMLError:
-                continue
-        return seen
-
-    return look

@@ -30,17 +30,22 @@ class Images:
     """Files that the scan left out: kind → relative paths."""
 
 
+NO_IMAGES = Images(name="", folder=Path(), paths=(), labels=(), total_bytes=0)
+"""For who asks before there are images, or needs none."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
     """What an arm is told beside its variant's settings. Picklable; holds no open resource.
 
-    ``threads`` is the number of usable cores that ``torch.set_num_threads`` was given before the
-    work is built; ``cores`` the usable ones (affinity, quota), ``torch_threads`` torch's own
-    default. ``cache`` is a folder for derived files (resized copies, shards) that are built once
-    and kept. ``start_method`` is that of
-    DataLoader workers. ``gpus`` is how many CUDA devices are seen. ``nnodes`` machines take part in
-    what runs on several, and meet at ``rdzv_endpoint`` (HOST:PORT). ``stopwatch`` runs a call and
-    returns its seconds: the engine's clock, handed down where a reading needs it.
+    ``threads`` is the number of usable cores, which ``torch.set_num_threads`` was given in arms
+    that were forked and are not pinned to one core; ``cores`` the usable ones (affinity, quota),
+    ``torch_threads`` torch's own default. ``cache`` is a folder for derived files (resized copies,
+    shards) that are built once and kept. ``start_method`` is that of DataLoader workers. ``gpus``
+    is how many CUDA devices are seen. ``nnodes`` machines take part in what runs on several, and
+    meet at ``rdzv_endpoint`` (HOST:PORT). ``machine_id`` is the random one of this machine.
+    ``stopwatch`` runs a call and returns its seconds: the engine's clock, handed down where a
+    reading needs it.
     """
 
     images: Images
@@ -59,6 +64,7 @@ class Context:
     gpus: int = 0
     nnodes: int = 1
     rdzv_endpoint: str | None = None
+    machine_id: str = ""
     replicate: int = 0
     """Which replicate the arm belongs to: seeds what must differ between replicates."""
     stopwatch: Stopwatch | None = None
@@ -73,23 +79,28 @@ class Work:
     ``evidence`` is called after the first turn, outside the clock; it returns what was seen and
     raises TreatmentNotApplied when that shows that the treatment was not applied. ``prepare`` is
     called before each turn with its number of steps, ``readings`` after each turn; its keys are
-    columns of ``records.measurements.READINGS``, and it may raise WorkFailed. A turn is a multiple
-    of ``period`` steps. ``close`` ends workers and files.
+    columns of ``records.measurements.READINGS``, and it may raise WorkFailed. What repeats in the
+    work does so every ``period`` steps: the turns of a replicate together are a multiple of that.
+    At least ``warm_up_steps`` are done before the first turn. ``close`` ends workers and files.
 
     ``times_steps``: each step is timed by itself, and its latency is what counts. ``steps``, where
     given, does that many steps at once and returns their samples: for work that other processes
-    do, to which a step at a time would have to be sent.
+    do, to which a step at a time would have to be sent. ``stops_workers``: its processes are loader
+    workers, which nothing is asked of outside a turn, so they may stand still whenever the clock
+    does.
     """
 
     step: Callable[[], int]
     evidence: Callable[[], dict[str, Any]]
     device: str = "cpu"
     period: int = 1
+    warm_up_steps: int = 0
     prepare: Callable[[int], None] = lambda steps: None
     readings: Callable[[], Mapping[str, float | int]] = dict
     close: Callable[[], None] = lambda: None
     times_steps: bool = False
     steps: Callable[[int], int] | None = None
+    stops_workers: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,9 @@ from bench.workloads.work import Context
 MOST_WORKERS = 32
 """More than these help nobody, and each takes memory and a second to start."""
 
+PREFETCH_FACTORS = (2, 4, 1, 8)
+"""Batches that a worker prepares ahead, as they are compared: torch's default first."""
+
 
 def usual_workers(context: Context) -> int:
     """Half the cores, at least 1: where the number of workers is not what is compared."""

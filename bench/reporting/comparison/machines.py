@@ -8,9 +8,9 @@ from bench.analysis.fairness import FACTS, Variation, variations
 from bench.analysis.gate import Gate
 from bench.records.compared import EffectDistribution
 from bench.records.effects import Verdict
-from bench.reporting.comparison.page import Page, Picture, Section, Table, gate_section, listed
+from bench.reporting.comparison.page import Page, Picture, Section, Table, gate_section
 from bench.reporting.comparison.pairs import value_text
-from bench.reporting.units import estimate_text
+from bench.reporting.units import estimate_text, listed
 
 _TOLD: tuple[tuple[Verdict, str], ...] = (
     ("helps", "helps"),
@@ -219,7 +219,7 @@ def _summary(headlines: Sequence[EffectDistribution]) -> tuple[str, ...]:
     rows = [row for row in headlines if row.section != "A/A" and row.machines]
     if not rows:
         return ("No tip was measured on any of them.",)
-    rows.sort(key=lambda row: abs(on_scale(row.effect_kind, row.median or 1)), reverse=True)
+    rows.sort(key=_smallness)
 
     def on_most(*verdicts: Verdict) -> list[str]:
         return [row.tip for row in rows if 2 * machines_with(row, *verdicts) > row.machines]
@@ -236,6 +236,12 @@ def _summary(headlines: Sequence[EffectDistribution]) -> tuple[str, ...]:
     if not parts:
         return ("No tip has the same verdict on most of the machines that measured it.",)
     return (f"On most of the machines that measured them, {'; '.join(parts)}.",)
+
+
+def _smallness(row: EffectDistribution) -> tuple[bool, float]:
+    """Sorts ratios before differences, whose units do not compare, and the largest first."""
+    size = 0.0 if row.median is None else abs(on_scale(row.effect_kind, row.median))
+    return row.effect_kind != "ratio", -size
 
 
 def _fairness(varied: Sequence[Variation]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bench.records.effects import write_rows
+from bench.records.cells import write_rows
 from bench.reporting.comparison.html import html
 from bench.reporting.comparison.markdown import markdown
 from bench.reporting.comparison.page import Page

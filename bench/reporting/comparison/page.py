@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from bench.analysis.gate import Gate
-from bench.reporting.units import percent
+from bench.reporting.units import listed, percent
 
 MOST_ROWS = 30
 """A table of more rows is folded on the page where it isn't the main one, and cut on the screen."""
@@ -73,8 +73,9 @@ def gate_section(gate: Gate) -> Section:
     bound = percent(gate.bound)
     seen = gate.smallest_seen
     found = (
-        f"{len(gate.slower) or 'None'} of {len(gate.looks):,} results compared: slower by more "
-        f"than {bound}, with the whole 95 % interval."
+        f"{len(gate.slower) or 'None'} of {len(gate.looks):,} results compared: worse by more "
+        f"than {bound}, with the whole 95 % interval. A tip is also worth less where only its "
+        "baseline has become faster."
     )
     sees = (
         f"To be found, a slow-down had to reach {percent(round(seen[0], 3))} where the interval is "
@@ -85,9 +86,9 @@ def gate_section(gate: Gate) -> Section:
         (look.row.other, look.what, f"{look.ratio:.3f} [{look.low:.3f}, {look.high:.3f}]")
         for look in gate.slower
     ]
-    head = ("Run", "Slower", f"Ratio to {gate.looks[0].row.reference} [95 %]")
+    head = ("Run", "Worse", f"Ratio to {gate.looks[0].row.reference} [95 %]")
     return Section(
-        title=f"Slower by more than {bound}?",
+        title=f"Worth less, or slower, by more than {bound}?",
         sentences=(found, sees, *_not_looked_at(gate)),
         table=Table(head=head, rows=tuple(rows)) if rows else None,
         is_main=True,
@@ -116,10 +117,3 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
         if what not in its:
             its.append(what)
     return [f"{reason}: {listed(its, _MOST_NAMED)}." for reason, its in grouped.items()]
-
-
-def listed(names: Sequence[str], most: int = 99) -> str:
-    """``a``, ``a and b``, ``a, b and c``; after ``most`` names the number of the others."""
-    if len(names) > most:
-        names = [*names[:most], f"{len(names) - most} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

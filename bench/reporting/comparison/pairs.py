@@ -14,9 +14,8 @@ from bench.reporting.comparison.page import (
     Table,
     by_reason,
     gate_section,
-    listed,
 )
-from bench.reporting.units import estimate_text, percent, quantity
+from bench.reporting.units import estimate_text, listed, percent, quantity
 
 _MORE: tuple[ChangeVerdict, ...] = ("larger", "larger, size unclear")
 _LESS: tuple[ChangeVerdict, ...] = ("smaller", "smaller, size unclear")
@@ -270,10 +269,11 @@ def _found(rows: Sequence[ComparedEffect]) -> str:
     other, reference = rows[0].other, rows[0].reference
     headlines = [row for row in rows if _is_headline(row) and row.section != "A/A"]
 
-    def those(*verdicts: ChangeVerdict) -> list[str]:
-        return [row.tip for row in headlines if row.verdict in verdicts]
-
     compared = [row for row in headlines if row.effect_change_ci_low is not None]
+
+    def those(*verdicts: ChangeVerdict) -> list[str]:
+        return [row.tip for row in compared if row.verdict in verdicts]
+
     if not compared:
         return f"No tip has an interval in both {reference} and {other}, so none can be compared."
     parts = []

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 
 from bench.analysis.comparison import Run, order
 from bench.analysis.distribution import Distribution
-from bench.records.effects import Effect, EffectKind
+from bench.records.effects import Effect
 from bench.reporting import drawing
 from bench.reporting.comparison.machines import outcome, verdicts_text
 from bench.reporting.drawing import EDGE, TITLE, WIDTH, Row
+from bench.reporting.effect_axis import EffectAxis, effect_axes
 from bench.reporting.model import label
-from bench.reporting.overview_picture import LINEAR_UP_TO, RATIO_TICKS, set_ticks
-from bench.reporting.units import NO_DATA, effect_text, estimate_text, percent
+from bench.reporting.units import NO_DATA, effect_text, estimate_text
 
 LABELS_WIDTH = 2.6
 WORDS_WIDTH = 3.1
@@ -36,33 +36,8 @@ LOOKS = (
 )
 """Marker and colour of each run: told by its shape too."""
 
-_DIFFERENCE_TICKS = (-100, -30, -10, -5, -3, -1, 0, 1, 3, 5, 10, 30, 100)
 _GOLDEN = (math.sqrt(5) - 1) / 2
 """Steps of this share fill a row evenly, and the same way each time."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Axis:
-    """How effects of one kind are placed: ratios by logarithm, differences in margins."""
-
-    kind: EffectKind
-    linear_up_to: float
-    bound: float
-    ticks: dict[float, str]
-    says: str
-
-    @property
-    def most(self) -> float:
-        """Beyond this an interval or a dot is cut, and an arrow head says so."""
-        return 50 * self.linear_up_to
-
-    def position(self, effect: float, margin: float | None) -> float:
-        """Where ``effect`` lies."""
-        return math.log(effect) if self.kind == "ratio" else effect / (margin or 1)
-
-    def cut(self, place: float) -> float:
-        """``place``, or the end of what is drawn."""
-        return min(max(place, -self.most), self.most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +47,7 @@ class _Part:
     ``draw`` gives how far from no effect it has drawn.
     """
 
-    axis: _Axis
+    axis: EffectAxis
     rows: list[Row]
     starts: list[int]
     draw: Callable[[Axes], float]
@@ -86,7 +61,7 @@ def pairs_picture(runs: Sequence[Run]) -> Figure:
     tips = {row.tip: row for rows in reversed(ours) for row in rows.values()}
     ordered = sorted(tips.values(), key=lambda row: order(row, row.variant))
     parts: list[_Part] = []
-    for axis in _axes_for([row.margin for row in ordered if row.effect_kind == "ratio"]):
+    for axis in effect_axes([row.margin for row in ordered if row.effect_kind == "ratio"]):
         lines = [
             [*_lines(runs, [its.get(first.tip) for its in ours])]
             for first in ordered
@@ -111,7 +86,7 @@ def machines_picture(found: Sequence[Distribution], runs: int) -> Figure:
     """Each tip's effects over machines: a dot a machine, a box from quartile to quartile."""
     headlines = [its for its in found if its.is_headline]
     parts: list[_Part] = []
-    for axis in _axes_for([None]):
+    for axis in effect_axes([None]):
         its = [one for one in headlines if one.row.effect_kind == axis.kind]
         if its:
             placed = drawing.stack([_distribution_line(one) for one in its], pad=0.24)
@@ -124,27 +99,6 @@ def machines_picture(found: Sequence[Distribution], runs: int) -> Figure:
         "its measured effect; box: the middle half of them; line: the median."
     )
     return _figure("What each tip is worth, over machines", parts, footer, [])
-
-
-def _axes_for(margins: Sequence[float | None]) -> Iterator[_Axis]:
-    """The axis of ratios and that of differences; no band where no margin is known."""
-    known = [margin for margin in margins if margin is not None]
-    band = f" Band: ±{percent(max(known))}." if known else ""
-    yield _Axis(
-        kind="ratio",
-        linear_up_to=LINEAR_UP_TO,
-        bound=math.log1p(max(known)) if known else 0.0,
-        ticks={math.log(tick): f"{tick:g}×" for tick in RATIO_TICKS},
-        says=f"variant / baseline; right is better.{band} Large effects are drawn closer together.",
-    )
-    yield _Axis(
-        kind="difference",
-        linear_up_to=3,
-        bound=1.0 if known else 0.0,
-        ticks={tick: f"{tick:+g}".replace("-", "−") if tick else "0" for tick in _DIFFERENCE_TICKS},
-        says="variant − baseline"
-        + (", in margins of the row; right is better. Band: ±1 margin." if known else ""),
-    )
 
 
 def _lines(runs: Sequence[Run], its: Sequence[Effect | None]) -> Iterator[tuple[Row, int]]:
@@ -189,32 +143,21 @@ def _distribution_line(one: Distribution) -> Row:
 
 
 def _of_runs(
-    axis: _Axis, placed: Sequence[Row], looks: Sequence[tuple[str, str]]
+    axis: EffectAxis, placed: Sequence[Row], looks: Sequence[tuple[str, str]]
 ) -> Callable[[Axes], float]:
     """Draws each row's effect with the look of its run; gives how far from no effect it reaches."""
 
     def draw(axes: Axes) -> float:
-        reach = 0.0
-        for row, (marker, colour) in zip(placed, looks, strict=True):
-            effect = row.effect
-            if effect is None or effect.effect is None:
-                continue
-            point = axis.cut(axis.position(effect.effect, effect.margin))
-            ends = (point, point)
-            if effect.ci_low is not None and effect.ci_high is not None:
-                low, high = effect.ci_low, effect.ci_high
-                ends = (axis.position(low, effect.margin), axis.position(high, effect.margin))
-                limits = (-axis.most, axis.most)
-                drawing.draw_interval(axes, row.center, ends, limits, color=colour)
-            axes.plot(point, row.center, marker, color=colour, ms=6.5, zorder=5, clip_on=False)
-            reach = max(reach, abs(point), *(abs(axis.cut(end)) for end in ends))
-        return reach
+        return max(
+            axis.draw(axes, row, marker, color, is_filled=True)
+            for row, (marker, color) in zip(placed, looks, strict=True)
+        )
 
     return draw
 
 
 def _of_machines(
-    axis: _Axis, placed: Sequence[Row], found: Sequence[Distribution]
+    axis: EffectAxis, placed: Sequence[Row], found: Sequence[Distribution]
 ) -> Callable[[Axes], float]:
     """Draws each row's machines; gives how far from no effect they reach."""
 
@@ -223,13 +166,13 @@ def _of_machines(
         for row, one in zip(placed, found, strict=True):
             quartiles = (one.row.lower_quartile, one.row.median, one.row.upper_quartile)
             lower, middle, upper = (
-                0.0 if quartile is None else axis.cut(axis.position(quartile, None))
+                0.0 if quartile is None else axis.cut(axis.place(quartile, None))
                 for quartile in quartiles
             )
             if not one.effects:
                 continue
             room = min(row.height, DOTS_HEIGHT) - 0.1
-            places = [axis.cut(axis.position(effect, None)) for effect in one.effects]
+            places = [axis.cut(axis.place(effect, None)) for effect in one.effects]
             heights = [
                 row.center + room * ((number * _GOLDEN) % 1 - 0.5) for number in range(len(places))
             ]
@@ -268,14 +211,8 @@ def _figure(title: str, parts: Sequence[_Part], footer: str, names: Sequence[str
         tall = drawing.total_height(part.rows)
         axes = drawing.inches_axes(figure, EDGE + LABELS_WIDTH, top, PLOT_WIDTH, tall)
         drawing.write_rows(axes, part.rows)
-        axes.set_xscale("asinh", linear_width=axis.linear_up_to)
-        if axis.bound:
-            axes.axvspan(-axis.bound, axis.bound, color=drawing.BAND, lw=0)
-        axes.axvline(0, color=drawing.GREY, lw=0.8)
-        reach = max(part.draw(axes), 2 * axis.bound, 0.5 * axis.linear_up_to)
-        axes.set_xlim(-1.15 * reach, 1.15 * reach)
-        set_ticks(axes, axis.ticks)
-        axes.set_xlabel(drawing.wrap(axis.says, PLOT_WIDTH + WORDS_WIDTH - 0.2))
+        axis.begin(axes)
+        axis.end(axes, part.draw(axes), PLOT_WIDTH + WORDS_WIDTH - 0.2)
         for row in (part.rows[start] for start in part.starts):
             axes.axhline(row.center - row.height / 2, color="#E6E6E6", lw=0.8)
         top += tall + TICKS_HEIGHT + EDGE

@@ -88,11 +88,12 @@ class Ranks:
 def ranks_work(job: Job, context: Context) -> Work:
     """Training steps of ``job``; one step is one global batch. The ranks wait for their devices.
 
-    Where ``context`` has a stopwatch, ``scaling_efficiency`` is read: the turn's samples a second
-    over those of one replica that works alone, times the number of replicas.
+    Where ``context`` has a stopwatch and there are several replicas, ``scaling_efficiency`` is
+    read: the turn's samples a second over those of one replica that works alone, times their
+    number.
     """
     ranks = Ranks(job, context)
-    alone = _samples_per_second_alone(ranks, context)
+    alone = _samples_per_second_alone(ranks, context) if job.replicas > 1 else None
     ranks.ask("join")
     samples_per_second = math.nan
 

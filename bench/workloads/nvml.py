@@ -43,8 +43,7 @@ class Gpu:
             import pynvml
 
             pynvml.nvmlInit()
-            name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
+            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(with_prefix(uuid)))
         except Exception:
             return None
 
@@ -79,6 +78,11 @@ class Gpu:
         except Exception:
             return None
         return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def with_prefix(uuid: str) -> str:
+    """A UUID as NVML and CUDA_VISIBLE_DEVICES write it; torch leaves ``GPU-`` out."""
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
