@@ -172,8 +172,8 @@ def _settle(settle: Settle) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, settle.cores)
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
-    if settle.threads is not None:
-        importlib.import_module("torch").set_num_threads(settle.threads)
+    if settle.threads is not None and (torch := sys.modules.get("torch")):
+        torch.set_num_threads(settle.threads)
 
 
 def _choose_gpu(device: str) -> None:
