@@ -177,36 +177,37 @@ class Session:
 
     def unmet_needs(self, tips: Sequence[Tip]) -> dict[tuple[str, str], str]:
         """Why variants cannot be measured here: (tip, variant) → reason."""
-        unmet: dict[tuple[str, str], str] = {}
+        found = self._unmet([(tip.id, variant) for tip in tips for variant in tip.variants])
         for tip in tips:
-            reasons = self._unmet(tip.variants)
             if not tip.is_check:
-                reasons = _without_partner(tip, reasons)
-            unmet |= {(tip.id, name): reason for name, reason in reasons.items()}
-        return unmet
+                own = {name: reason for (tip_id, name), reason in found.items() if tip_id == tip.id}
+                reasons = _without_partner(tip, own)
+                found |= {(tip.id, name): reason for name, reason in reasons.items()}
+        return found
 
     def unmet_workloads(self, tips: Sequence[Tip]) -> dict[tuple[str, str], str]:
         """Why workloads cannot be measured here with any variant: (tip, workload) → reason."""
-        return {
-            (tip.id, name): reason
-            for tip in tips
-            if any(workload.needs for workload in tip.workloads)
-            for name, reason in self._unmet(tip.workloads).items()
-        }
+        return self._unmet([(tip.id, its) for tip in tips for its in tip.workloads if its.needs])
 
-    def _unmet(self, parts: Sequence[Variant] | Sequence[Workload]) -> dict[str, str]:
-        """Asked in a process of their own: whose library crashes it takes no other part along."""
+    def _unmet(self, parts: Sequence[tuple[str, Variant | Workload]]) -> dict[tuple[str, str], str]:
+        """Asked in a process of their own, by tip and part.
+
+        Where a library crashes that process, each half is asked again: it takes no other part
+        along.
+        """
+        if not parts:
+            return {}
         try:
-            reasons: dict[str, str] = self.processes.call(
+            found: dict[tuple[str, str], str] = self.processes.call(
                 _unmet, parts, self.context, cores=self.cores
             )
         except ArmFailed as failure:
             if len(parts) == 1:
-                return {parts[0].name: f"its needs cannot be seen: {failure}"}
-            reasons = {}
-            for place in range(len(parts)):
-                reasons |= self._unmet(parts[place : place + 1])
-        return reasons
+                ((tip, part),) = parts
+                return {(tip, part.name): f"its needs cannot be seen: {failure}"}
+            middle = len(parts) // 2
+            return self._unmet(parts[:middle]) | self._unmet(parts[middle:])
+        return found
 
     def prepare(self, selected: Collection[tuple[str, str]]) -> Plan:
         """Prepare the images, find out what is measurable, make the run folder, write the plan.
@@ -481,13 +482,15 @@ def planned_tip(tip: Tip, unmet: Mapping[tuple[str, str], str], pace: Pace) -> P
     )
 
 
-def _unmet(parts: Sequence[Variant] | Sequence[Workload], context: Context) -> dict[str, str]:
+def _unmet(
+    parts: Sequence[tuple[str, Variant | Workload]], context: Context
+) -> dict[tuple[str, str], str]:
     """Inside a process of its own: the first need of each part of a tip that is not met."""
     found = {}
-    for part in parts:
+    for tip, part in parts:
         reasons = (need(context) for need in part.needs)
         if reason := next((reason for reason in reasons if reason), None):
-            found[part.name] = reason
+            found[tip, part.name] = reason
     return found
 
 

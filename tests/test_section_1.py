@@ -437,14 +437,15 @@ def test_a_need_whose_library_crashes_takes_no_other_variant_along() -> None:
     crash = SimpleNamespace(name="crash", needs=(lambda context: os.kill(os.getpid(), 9),))
 
     def call(function: Any, parts: Any, *_: Any, cores: Any) -> dict[str, str]:
-        if any(part.name == "crash" for part in parts):
+        if any(part.name == "crash" for _, part in parts):
             raise ArmFailed("the arm was killed by SIGKILL")
         return {}
 
     session: Any = SimpleNamespace(processes=SimpleNamespace(call=call), context=None, cores=())
     session._unmet = functools.partial(Session._unmet, session)
-    assert Session._unmet(session, [fine, crash, fine]) == {  # type: ignore[arg-type]
-        "crash": "its needs cannot be seen: the arm was killed by SIGKILL"
+    parts: Any = [("one", fine), ("two", crash), ("three", fine)]
+    assert Session._unmet(session, parts) == {
+        ("two", "crash"): "its needs cannot be seen: the arm was killed by SIGKILL"
     }
 
 
