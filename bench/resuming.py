@@ -52,6 +52,8 @@ def _model_of(plan: Plan, given: str | None) -> str | None:
 
 
 def _check_same_pace(plan: Plan) -> None:
+    if plan.profile not in PROFILES:
+        return  # which is said with the other options
     pace = PROFILES[plan.profile].pace
     if (plan.blocks, plan.turn_seconds) != (pace.blocks, pace.turn_seconds):
         raise UserError(
@@ -100,7 +102,7 @@ def check_same(
             f"{folder.path} was measured on another machine.", "Start a new run on this one."
         )
     then, now = (
-        {**facts["packages"], **{name: facts[name] for name in _SAME}}
+        {**facts["packages"], **{name: facts.get(name) for name in _SAME}}
         for facts in (before, environment)
     )
     for name in {**then, **now}:

@@ -8,7 +8,7 @@ import pytest
 from synthetic import make_environment, make_plan
 
 from bench.errors import UserError
-from bench.options import PROFILES, Options
+from bench.options import PROFILES, Options, check_options
 from bench.records.plan import Plan
 from bench.records.run_folder import RunFolder
 from bench.resuming import check_same, options_of
@@ -43,6 +43,12 @@ def test_a_run_of_another_pace_is_not_gone_on_with() -> None:
     plan = dataclasses.replace(started(), blocks=PACE.blocks + 1)
     with pytest.raises(UserError, match=rf"took {PACE.blocks + 1} turns .* takes {PACE.blocks}"):
         options_of(plan, Options())
+
+
+def test_a_profile_that_there_is_not_is_left_to_the_check_of_options() -> None:
+    plan = dataclasses.replace(started(), profile="long")
+    with pytest.raises(UserError, match="There is no profile 'long'"):
+        check_options(options_of(plan, Options()))
 
 
 def test_a_run_goes_on_with_as_many_places_as_it_compared() -> None:
