@@ -5,7 +5,6 @@ steps a line; it answers each line with the samples and the seconds of that many
 """
 
 import dataclasses
-import importlib
 import multiprocessing
 import os
 import pickle
@@ -15,21 +14,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bench.workloads import heap
 from bench.workloads.work import Context, Work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to loop over, and on which cores with how many threads.
-
-    ``imports``: what arms have imported. It changes how memory is handed out from then on.
-    """
+    """What to loop over, on which cores with how many threads, and how memory lies."""
 
     build: Callable[[Mapping[str, Any], Context], Work]
     context: Context
     cores: tuple[int, ...]
     threads: int
-    imports: tuple[str, ...]
+    layout: str
 
 
 def main() -> None:
@@ -37,8 +34,8 @@ def main() -> None:
     order: Order = pickle.load(sys.stdin.buffer)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, order.cores)
-    for name in order.imports:
-        importlib.import_module(name)
+    heap.settle()
+    heap.shuffle(order.layout)
     work = order.build({}, order.context)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(order.threads)

@@ -24,7 +24,7 @@ from bench.analysis.intervals import Interval, student_interval
 from bench.bare_loop import Order
 from bench.engine import tree
 from bench.engine.arm import Build, Run, WarmUp
-from bench.engine.processes import PRELOAD, Arm, Processes
+from bench.engine.processes import Arm, Processes
 from bench.engine.replicate import Group, Pace
 from bench.engine.rounds import Policy, run_rounds
 from bench.options import Options
@@ -204,7 +204,8 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
         if workload.pinned:
             cores = (cores[number % len(cores)],)
         threads = len(cores)
-        arm = session.processes.start(cores=cores, threads=threads)
+        layout = f"{seed}/{number}"
+        arm = session.processes.start(cores=cores, threads=threads, layout=layout)
         arm.ask(Build(build=workload.build, settings={}, context=session.context))
         warmed_up = arm.ask(WarmUp(seconds=PACE.warm_up_seconds))
         seconds_a_step = warmed_up.period_seconds / warmed_up.period_steps
@@ -215,7 +216,7 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
                 context=session.context,
                 cores=cores,
                 threads=threads,
-                imports=PRELOAD,
+                layout=layout,
             )
         ) as bare:
             bare.turn(2 * steps)
@@ -290,8 +291,8 @@ def _freezing(
     gains: dict[str, list[float]] = {"frozen": [], "unfrozen": []}
     with Processes() as freezing, Processes(freezes=False) as not_freezing:
 
-        def start(processes: Processes) -> Arm:
-            arm = processes.start(cores=cores, threads=len(cores))
+        def start(processes: Processes, number: int) -> Arm:
+            arm = processes.start(cores=cores, threads=len(cores), layout=f"{seed}/{number}")
             arm.ask(Build(build=loading, settings={}, context=context))
             arm.ask(WarmUp(seconds=0.2))
             return arm
@@ -303,8 +304,8 @@ def _freezing(
                 total += arm.ask(Run(steps=steps, freezes=freezes)).seconds
             return total
 
-        for _ in range(repeats):
-            whole, sliced, other = (start(freezing) for _ in range(3))
+        for number in range(repeats):
+            whole, sliced, other = (start(freezing, number) for _ in range(3))
             seconds = {"continuous": 0.0, "frozen": 0.0, "unfrozen": 0.0}
             for _ in range(passes):
                 for name in order.sample(("continuous", "frozen"), 2):
@@ -314,7 +315,7 @@ def _freezing(
                         else in_slices(sliced, other, freezes=True)
                     )
             # Started last: what it fetches while others have their turn would slow them down.
-            free = start(not_freezing)
+            free = start(not_freezing, number)
             for _ in range(passes):
                 seconds["unfrozen"] += in_slices(free, other, freezes=False)
             not_freezing.end(free)

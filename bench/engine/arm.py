@@ -23,6 +23,7 @@ from typing import Any, Literal
 from bench.engine import clock, tree
 from bench.errors import UserError
 from bench.records.measurements import READINGS
+from bench.workloads import heap
 from bench.workloads.work import Context, TreatmentNotApplied, Work, WorkFailed
 
 FEWEST_FOR_P99 = 100
@@ -32,12 +33,14 @@ FEWEST_FOR_P99 = 100
 class Settle:
     """The preamble: bind to ``cores``, use ``threads`` threads, log to ``log``.
 
-    ``threads``: None leaves torch's own default.
+    ``threads``: None leaves torch's own default. ``layout`` draws how memory lies; None leaves
+    it alone, where memory is what is read.
     """
 
     cores: tuple[int, ...]
     threads: int | None
     log: str
+    layout: str | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -168,6 +171,9 @@ def _settle(settle: Settle) -> None:
     os.dup2(log, 2)
     os.close(log)
     os.environ.update(settle.environment)
+    heap.settle()
+    if settle.layout is not None:
+        heap.shuffle(settle.layout)
     # Affinity comes first: torch sizes its thread pool by what it finds here.
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, settle.cores)

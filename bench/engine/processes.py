@@ -213,13 +213,14 @@ class Processes:
         *,
         cores: Sequence[int],
         threads: int | None,
+        layout: str | None = None,
         fresh: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Arm:
         """Start an arm on ``cores`` with ``threads`` threads; ArmFailed when it doesn't come up.
 
         ``threads``: None leaves torch's own default, as it must be in a ``fresh`` one: that has an
-        interpreter of its own, with ``environment`` set from its start.
+        interpreter of its own, with ``environment`` set from its start. ``layout`` as in Settle.
         """
         ours, theirs = socket.socketpair()
         log = self.scratch / f"{uuid.uuid4().hex}.log"
@@ -242,6 +243,7 @@ class Processes:
             cores=tuple(cores),
             threads=threads,
             log=str(log),
+            layout=layout,
             environment={} if fresh else environment,
         )
         try:

@@ -259,7 +259,8 @@ def _seats(
     failures: list[tuple[Variant, ArmFailed]] = []
 
     def start(variant: Variant) -> None:
-        arms[variant.name] = _start(bench, group, variant, cores)
+        layout = f"{bench.context.seed}/{replicate}"
+        arms[variant.name] = _start(bench, group, variant, cores, layout)
 
     def begin_to_build(variant: Variant) -> None:
         arms[variant.name].tell(_build(bench, group, replicate, variant))
@@ -384,10 +385,17 @@ def _pss(bench: Bench, arm: Arm) -> int:
     return pss
 
 
-def _start(bench: Bench, group: Group, variant: Variant, cores: tuple[int, ...]) -> Arm:
+def _start(
+    bench: Bench,
+    group: Group,
+    variant: Variant,
+    cores: tuple[int, ...],
+    layout: str | None = None,
+) -> Arm:
     return bench.processes.start(
         cores=cores,
         threads=None if variant.fresh else 1 if group.workload.pinned else bench.context.threads,
+        layout=layout,
         fresh=variant.fresh,
         environment=variant.environment,
     )
