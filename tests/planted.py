@@ -15,6 +15,7 @@ from bench.engine.replicate import Bench, Group, Pace
 from bench.records import machine
 from bench.records.measurements import Turn
 from bench.tips.tip import HOST_MEMORY, STARTUP, THROUGHPUT, Tip, Variant, Workload
+from bench.workloads import heap
 from bench.workloads.work import Context, Images, TreatmentNotApplied, Work, WorkFailed
 
 PACE = Pace(blocks=3, turn_seconds=0.02, warm_up_seconds=0.0)
@@ -75,6 +76,7 @@ def build(settings: Mapping[str, Any], context: Context) -> Work:
         return {
             "pid": os.getpid(),
             "built": (began, built),
+            "kept_in_heap": [len(block) for block in heap.kept],
             "affinity": sorted(os.sched_getaffinity(0)),
             "data_bytes": context.images.total_bytes * settings.get("scale", 1),
         }

@@ -1,9 +1,9 @@
 """How memory lies in a process that is about to work: settled, and drawn anew a replicate.
 
-Both have effects of the size of a tip's: a process that still returns its large blocks decoded a
-fifth slower, and two programs that differ only in what they did before their loop decoded up to
-6 % apart. (T. Mytkowicz and others, "Producing wrong data without doing anything obviously
-wrong!", ASPLOS 2009; C. Curtsinger and E. Berger, "Stabilizer", ASPLOS 2013.)
+Both have effects of the size of a tip's. Seen on one machine: a process that still returned its
+large blocks decoded a fifth slower, and two programs that differed only in what they did before
+their loop decoded 5 % apart. (T. Mytkowicz and others, "Producing wrong data without doing
+anything obviously wrong!", ASPLOS 2009; C. Curtsinger and E. Berger, "Stabilizer", ASPLOS 2013.)
 """
 
 import random
@@ -13,7 +13,8 @@ LARGEST_REUSED_BYTES = 31 * 2**20
 BLOCKS = 128
 SMALLEST_BITS, LARGEST_BITS = 9, 20
 
-_kept: list[bytearray] = []
+kept: list[bytearray] = []
+"""What lies between the holes."""
 
 
 def settle() -> None:
@@ -36,4 +37,4 @@ def shuffle(seed: str) -> None:
     blocks = [
         bytearray(round(2 ** order.uniform(SMALLEST_BITS, LARGEST_BITS))) for _ in range(BLOCKS)
     ]
-    _kept.extend(order.sample(blocks, BLOCKS // 2))
+    kept.extend(order.sample(blocks, BLOCKS // 2))
