@@ -10,8 +10,8 @@ import random
 
 LARGEST_REUSED_BYTES = 31 * 2**20
 """glibc goes up to 32 MiB, what it adds to a block included."""
-BLOCKS = 128
-SMALLEST_BITS, LARGEST_BITS = 9, 20
+BLOCKS = 32
+SMALLEST_BITS, LARGEST_BITS = 9, 18
 
 kept: list[bytearray] = []
 """What lies between the holes."""
