@@ -45,9 +45,8 @@ def method(report: Report) -> tuple[str, ...]:
     return (
         "Every variant ran in a process of its own, in turns of about "
         f"{quantity(plan.turn_seconds, 's')}, {plan.blocks} blocks a replicate{own_pace}, the "
-        "order drawn anew for each block, and was stopped while it waited. How memory lay was "
-        "drawn anew for each replicate, alike for all variants. An effect is the mean over "
-        "replicates of the log ratio of two variants' values (of the difference where the "
+        "order drawn anew for each block, and was stopped while it waited. An effect is the mean "
+        "over replicates of the log ratio of two variants' values (of the difference where the "
         "metric says so); its interval is Student's t over replicates. A replicate's throughput is "
         "all samples of its turns over all their seconds, its latency the mean of its turns' "
         "medians; what is read once, such as memory or a file's size, is that reading.",

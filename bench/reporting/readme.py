@@ -8,7 +8,7 @@ from bench.errors import UserError
 from bench.reporting.markdown import code, table, text
 from bench.reporting.model import Report
 from bench.reporting.sentences import GAINS
-from bench.reporting.units import interval_text, number, quantity
+from bench.reporting.units import interval_text, quantity
 
 BEGIN = "<!-- results of {folder}: written by `python -m bench publish`, not by hand -->"
 END = "<!-- end of results -->"
@@ -76,9 +76,10 @@ def _selfcheck(path: Path, shown: Path) -> str:
 
 
 def _finding(row: dict[str, str]) -> tuple[str, ...]:
-    seen = number(float(row["value"]))
+    seen = f"{float(row['value']):.3g}"
     if row["ci_low"]:
-        seen += f" [{float(row['ci_low']):.3f}, {float(row['ci_high']):.3f}]"
+        value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
+        seen = f"{value:.3f} [{low:.3f}, {high:.3f}]"
     holds = {"True": "yes", "False": "**no**"}.get(row["holds"], "")
     cells = (row["check"], row["workload"], row["figure"], seen, row["trials"], row["required"])
     return (*map(text, cells), holds)

@@ -1,9 +1,10 @@
 """How memory lies in a process that is about to work: settled, and drawn anew a replicate.
 
 Both have effects of the size of a tip's. Seen on one machine: a process that still returned its
-large blocks decoded a fifth slower, and two programs that differed only in what they did before
-their loop decoded 5 % apart. (T. Mytkowicz and others, "Producing wrong data without doing
-anything obviously wrong!", ASPLOS 2009; C. Curtsinger and E. Berger, "Stabilizer", ASPLOS 2013.)
+large blocks decoded a fifth slower, and a pair of programs that differed only in what they did
+before their loop decoded a few percent apart, also when measured again. (T. Mytkowicz and others,
+"Producing wrong data without doing anything obviously wrong!", ASPLOS 2009; C. Curtsinger and
+E. Berger, "Stabilizer", ASPLOS 2013.)
 """
 
 import random
