@@ -248,7 +248,7 @@ def profile(
 @app.command()
 def selfcheck(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Minutes instead of an hour and a half.")
+        bool, typer.Option("--quick", help="Minutes instead of about 100.")
     ] = False,
     trials: Annotated[
         int | None, typer.Option(min=2, help="Trials a workload: 60, with --quick 4.")
@@ -260,7 +260,7 @@ def selfcheck(
     from bench.reporting import screen
     from bench.selfcheck import check
 
-    usual, repeats = (4, 6) if quick else (60, 30)
+    usual, repeats = (4, 6) if quick else (60, 60)
     console = screen.console()
     raise typer.Exit(
         check(trials=trials or usual, repeats=repeats, out=out, seed=seed, console=console)

@@ -5,6 +5,7 @@ A/A: the same variant twice. Planted: every 20th or 10th item is done twice, so 
 in short turns, frozen between them or not, against the same loader in one long turn.
 """
 
+import contextlib
 import dataclasses
 import math
 import pickle
@@ -197,37 +198,32 @@ def _trials(session: Session, trials: int, console: Console) -> list[Effect]:
 
 def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> Finding:
     """The suite's throughput against a bare loop's, in turns, a fresh pair each replicate."""
-    order = random.Random(seed)
+    drawn = random.Random(seed)
     ratios = []
     for number in range(repeats):
         cores = session.cores
         if workload.pinned:
             cores = (cores[number % len(cores)],)
-        threads = len(cores)
-        layout = f"{seed}/{number}"
-        arm = session.processes.start(cores=cores, threads=threads, layout=layout)
-        arm.ask(Build(build=workload.build, settings={}, context=session.context))
-        warmed_up = arm.ask(WarmUp(seconds=PACE.warm_up_seconds))
-        seconds_a_step = warmed_up.period_seconds / warmed_up.period_steps
-        steps = max(1, round(PACE.turn_seconds_of(workload) / seconds_a_step))
-        with _BareLoop(
-            Order(
-                build=workload.build,
-                context=session.context,
-                cores=cores,
-                threads=threads,
-                layout=layout,
-            )
-        ) as bare:
-            bare.turn(2 * steps)
-            totals = {"suite": 0.0, "bare": 0.0}
+        order = Order(
+            build=workload.build,
+            context=session.context,
+            cores=cores,
+            threads=len(cores),
+            layout=f"{seed}/{number}",
+        )
+        with contextlib.ExitStack() as stack:
+            # In a drawn order, as arms do: who starts first can be slower by 2 % for good.
+            for name in drawn.sample(("suite", "bare"), 2):
+                if name == "suite":
+                    suite = stack.enter_context(_SuiteLoop(session.processes, order))
+                else:
+                    bare = stack.enter_context(_BareLoop(order))
+            steps = max(1, round(PACE.turn_seconds_of(workload) / suite.seconds_a_step))
+            turns = {"suite": suite.turn, "bare": bare.turn}
+            totals = dict.fromkeys(turns, 0.0)
             for _ in range(OVERHEAD_BLOCKS):
-                for name in order.sample(sorted(totals), 2):
-                    if name == "suite":
-                        totals[name] += arm.ask(Run(steps=steps)).seconds
-                    else:
-                        totals[name] += bare.turn(steps)
-        session.processes.end(arm)
+                for name in drawn.sample(tuple(turns), len(turns)):
+                    totals[name] += turns[name](steps)
         ratios.append(math.log(totals["bare"] / totals["suite"]))
     interval = student_interval(ratios)
     return _ratio_finding(
@@ -241,8 +237,29 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
     )
 
 
+class _SuiteLoop:
+    """An arm that does the work, warmed up."""
+
+    def __init__(self, processes: Processes, order: Order) -> None:
+        self._processes = processes
+        self._arm = processes.start(cores=order.cores, threads=order.threads, layout=order.layout)
+        self._arm.ask(Build(build=order.build, settings={}, context=order.context))
+        warmed_up = self._arm.ask(WarmUp(seconds=PACE.warm_up_seconds))
+        self.seconds_a_step = warmed_up.period_seconds / warmed_up.period_steps
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._processes.end(self._arm)
+
+    def turn(self, steps: int) -> float:
+        """One turn of ``steps``; its seconds."""
+        return float(self._arm.ask(Run(steps=steps)).seconds)
+
+
 class _BareLoop:
-    """A loop of the work in a process that the engine doesn't know.
+    """A loop of the work in a process that the engine doesn't know, warmed up.
 
     It is stopped while it waits, or its loader would fetch batches ahead during the arm's turns.
     """
@@ -256,6 +273,10 @@ class _BareLoop:
             cwd=ROOT,
         )
         self._send(pickle.dumps(order))
+        self.turn(1)
+        warm_up_seconds = 0.0
+        while warm_up_seconds < PACE.warm_up_seconds:
+            warm_up_seconds += self.turn(1)
 
     def __enter__(self) -> Self:
         return self
@@ -305,7 +326,7 @@ def _freezing(
             return total
 
         for number in range(repeats):
-            whole, sliced, other = (start(freezing, number) for _ in range(3))
+            whole, sliced, other = order.sample([start(freezing, number) for _ in range(3)], 3)
             seconds = {"continuous": 0.0, "frozen": 0.0, "unfrozen": 0.0}
             for _ in range(passes):
                 for name in order.sample(("continuous", "frozen"), 2):
