@@ -247,9 +247,7 @@ def profile(
 
 @app.command()
 def selfcheck(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Minutes instead of about 100.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of about 100.")] = False,
     trials: Annotated[
         int | None, typer.Option(min=2, help="Trials a workload: 60, with --quick 4.")
     ] = None,
