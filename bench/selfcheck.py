@@ -212,12 +212,13 @@ def _overhead(session: Session, workload: Workload, repeats: int, seed: int) -> 
             layout=f"{seed}/{number}",
         )
         with contextlib.ExitStack() as stack:
-            # In a drawn order, as arms do: who starts first can be slower by 2 % for good.
+            # In a drawn order, as arms do: who starts first can be slower for good.
             for name in drawn.sample(("suite", "bare"), 2):
                 if name == "suite":
                     suite = stack.enter_context(_SuiteLoop(session.processes, order))
                 else:
-                    bare = stack.enter_context(_BareLoop(order))
+                    bare = stack.enter_context(_BareLoop(session.processes, order))
+                    bare.warm_up()
             steps = max(1, round(PACE.turn_seconds_of(workload) / suite.seconds_a_step))
             turns = {"suite": suite.turn, "bare": bare.turn}
             totals = dict.fromkeys(turns, 0.0)
@@ -259,24 +260,22 @@ class _SuiteLoop:
 
 
 class _BareLoop:
-    """A loop of the work in a process that the engine doesn't know, warmed up.
+    """A loop of the work in a process that the engine doesn't run.
 
     It is stopped while it waits, or its loader would fetch batches ahead during the arm's turns.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, processes: Processes, order: Order) -> None:
         self._members: list[int] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.bare_loop"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
+            # So that it ends with the selfcheck, however that ends.
+            env=processes.environment_of_arms({}),
         )
         self._send(pickle.dumps(order))
-        self.turn(1)
-        warm_up_seconds = 0.0
-        while warm_up_seconds < PACE.warm_up_seconds:
-            warm_up_seconds += self.turn(1)
 
     def __enter__(self) -> Self:
         return self
@@ -284,6 +283,13 @@ class _BareLoop:
     def __exit__(self, *_: object) -> None:
         tree.thaw(self._members)
         self._process.communicate()
+
+    def warm_up(self) -> None:
+        """Do one step, then as many as take as long as an arm's warm-up."""
+        self.turn(1)
+        seconds = 0.0
+        while seconds < PACE.warm_up_seconds:
+            seconds += self.turn(1)
 
     def turn(self, steps: int) -> float:
         """Loop for ``steps``; the seconds that the loop itself took."""

@@ -284,6 +284,11 @@ class Processes:
         assert self._nursery is not None
         return self._nursery.pid
 
+    def environment_of_arms(self, added: Mapping[str, str]) -> dict[str, str]:
+        """Marks a process for the keeper; what a killed one leaves in TMPDIR goes with the run."""
+        own = {keeper.TOKEN: self._token, "TMPDIR": str(self.scratch)}
+        return _environment({**added, **own})
+
     def _start_nursery(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -299,7 +304,7 @@ class Processes:
                 ],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=self._environment_of_arms({}),
+                env=self.environment_of_arms({}),
                 stdin=subprocess.DEVNULL,
             )
 
@@ -344,15 +349,10 @@ class Processes:
             [sys.executable, "-m", "bench.engine.arm", str(descriptor)],
             pass_fds=[descriptor],
             start_new_session=True,
-            env=self._environment_of_arms(environment),
+            env=self.environment_of_arms(environment),
             stdin=subprocess.DEVNULL,
         )
         return process.pid, process.wait
-
-    def _environment_of_arms(self, added: Mapping[str, str]) -> dict[str, str]:
-        """Marks them for the keeper; what a killed one leaves in TMPDIR goes with the run."""
-        own = {keeper.TOKEN: self._token, "TMPDIR": str(self.scratch)}
-        return _environment({**added, **own})
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
