@@ -258,7 +258,7 @@ def selfcheck(
     from bench.reporting import screen
     from bench.selfcheck import check
 
-    usual, repeats = (4, 6) if quick else (60, 60)
+    usual, repeats = (4, 6) if quick else (60, 80)
     console = screen.console()
     raise typer.Exit(
         check(trials=trials or usual, repeats=repeats, out=out, seed=seed, console=console)

@@ -311,9 +311,10 @@ def _freezing(
 ) -> Iterator[Finding]:
     """A loader in slices against one long turn: equal when frozen between, too fast when not.
 
-    Between two slices another loader takes a turn, as in a run.
+    Two loaders take their slices in turns, as in a run, and each also its long turn: so a loader
+    is compared with itself. The one that isn't frozen takes turns with one that is.
     """
-    slices, steps, passes = 10, 4 * LOADER_WORKERS, 3
+    slices, steps, passes = 10, 4 * LOADER_WORKERS, 2
     order = random.Random(seed)
     gains: dict[str, list[float]] = {"frozen": [], "unfrozen": []}
     with Processes() as freezing, Processes(freezes=False) as not_freezing:
@@ -324,32 +325,34 @@ def _freezing(
             arm.ask(WarmUp(seconds=0.2))
             return arm
 
-        def in_slices(arm: Arm, other: Arm, *, freezes: bool) -> float:
-            total = 0.0
+        def in_one_turn(arm: Arm) -> float:
+            return float(arm.ask(Run(steps=slices * steps)).seconds)
+
+        def in_slices(first: Arm, second: Arm, *, freezes: bool = True) -> tuple[float, float]:
+            its = others = 0.0
             for _ in range(slices):
-                other.ask(Run(steps=steps))
-                total += arm.ask(Run(steps=steps, freezes=freezes)).seconds
-            return total
+                its += first.ask(Run(steps=steps)).seconds
+                others += second.ask(Run(steps=steps, freezes=freezes)).seconds
+            return its, others
 
         for number in range(repeats):
-            whole, sliced, other = order.sample([start(freezing, number) for _ in range(3)], 3)
-            seconds = {"continuous": 0.0, "frozen": 0.0, "unfrozen": 0.0}
+            pair = start(freezing, number), start(freezing, number)
+            continuous = frozen = unfrozen = 0.0
             for _ in range(passes):
                 for name in order.sample(("continuous", "frozen"), 2):
-                    seconds[name] += (
-                        whole.ask(Run(steps=slices * steps)).seconds
-                        if name == "continuous"
-                        else in_slices(sliced, other, freezes=True)
-                    )
+                    if name == "continuous":
+                        continuous += sum(in_one_turn(arm) for arm in pair)
+                    else:
+                        frozen += sum(in_slices(*pair))
             # Started last: what it fetches while others have their turn would slow them down.
             free = start(not_freezing, number)
             for _ in range(passes):
-                seconds["unfrozen"] += in_slices(free, other, freezes=False)
+                unfrozen += len(pair) * in_slices(pair[0], free, freezes=False)[1]
             not_freezing.end(free)
-            for arm in (whole, sliced, other):
+            for arm in pair:
                 freezing.end(arm)
-            for name, its in gains.items():
-                its.append(math.log(seconds["continuous"] / seconds[name]))
+            gains["frozen"].append(math.log(continuous / frozen))
+            gains["unfrozen"].append(math.log(continuous / unfrozen))
     for name, its in gains.items():
         interval, margin = student_interval(its), math.log1p(FREEZING_MARGIN)
         is_equal = max(abs(interval.low), abs(interval.high)) < margin

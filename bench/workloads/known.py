@@ -27,10 +27,14 @@ def decoding(settings: Mapping[str, Any], context: Context) -> Work:
 
 
 def loading(settings: Mapping[str, Any], context: Context) -> Work:
-    """Drawing a batch from a loader with two workers."""
+    """Drawing a batch from a loader with two workers; the same images every pass."""
     from bench.workloads import loaders
 
-    context = dataclasses.replace(context, batch_size=LOADER_BATCH_SIZE)
+    few = PASS * LOADER_BATCH_SIZE
+    images = dataclasses.replace(
+        context.images, paths=context.images.paths[:few], labels=context.images.labels[:few]
+    )
+    context = dataclasses.replace(context, images=images, batch_size=LOADER_BATCH_SIZE)
     batches = loaders.usual_batches(context, num_workers=LOADER_WORKERS)
     return _with_some_twice(settings, loaders.loading_work(batches, dict))
 
